@@ -1,0 +1,1 @@
+"""From conversations to model-ready rows. Knows nothing of models or training."""

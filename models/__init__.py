@@ -1,0 +1,1 @@
+"""Megatron-Core models. Knows nothing of data or training."""

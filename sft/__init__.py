@@ -1,0 +1,1 @@
+"""The training engine: configuration, loop, loss, metrics, reports."""
