@@ -1,0 +1,105 @@
+"""What became of every conversation: each one that is read is kept, or dropped for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from data.chat import Dropped
+from data.sample import Sample
+
+_EXAMPLES_KEPT = 5
+_EXAMPLES_SHOWN = 3
+
+
+@dataclass
+class Accounting:
+    """Counts of outcomes; ``read == kept + dropped_total`` always.
+
+    Attributes:
+        read: conversations seen.
+        kept: conversations that became a sample.
+        dropped: conversations per reason.
+        examples: the first five ``file:line`` per reason.
+        truncated_samples: samples whose end was cut off.
+        truncated_tokens: tokens cut off, over all samples.
+        real_tokens: tokens in the kept samples.
+        loss_tokens: tokens of the kept samples that are to be predicted.
+    """
+
+    read: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    truncated_samples: int = 0
+    truncated_tokens: int = 0
+    real_tokens: int = 0
+    loss_tokens: int = 0
+
+    @property
+    def dropped_total(self) -> int:
+        """Conversations dropped for any reason."""
+        return sum(self.dropped.values())
+
+    def add(self, outcome: Sample | Dropped) -> None:
+        """Count one conversation."""
+        self.read += 1
+        if isinstance(outcome, Dropped):
+            self._drop(outcome.reason, 1, [outcome.source_id])
+            return
+        self.kept += 1
+        self.truncated_samples += outcome.truncated_tokens > 0
+        self.truncated_tokens += outcome.truncated_tokens
+        self.real_tokens += len(outcome)
+        self.loss_tokens += outcome.loss_tokens
+
+    def merge(self, other: Accounting) -> None:
+        """Add the counts of ``other``, another worker's say, to these."""
+        self.read += other.read
+        self.kept += other.kept
+        self.truncated_samples += other.truncated_samples
+        self.truncated_tokens += other.truncated_tokens
+        self.real_tokens += other.real_tokens
+        self.loss_tokens += other.loss_tokens
+        for reason, count in other.dropped.items():
+            self._drop(reason, count, other.examples.get(reason, []))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that share nothing with this object."""
+        self._check()
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "dropped_total": self.dropped_total,
+            "dropped": dict(self.dropped),
+            "examples": {reason: list(ids) for reason, ids in self.examples.items()},
+            "truncated_samples": self.truncated_samples,
+            "truncated_tokens": self.truncated_tokens,
+            "real_tokens": self.real_tokens,
+            "loss_tokens": self.loss_tokens,
+        }
+
+    def describe(self) -> str:
+        """Return one line for people, the commonest reasons first."""
+        self._check()
+        text = f"{self.read:,} read: {self.kept:,} kept, {self.dropped_total:,} dropped"
+        if self.dropped:
+            reasons = sorted(self.dropped, key=lambda reason: (-self.dropped[reason], reason))
+            text += f" ({'; '.join(self._describe_reason(reason) for reason in reasons)})"
+        if self.truncated_samples:
+            text += f"; {self.truncated_samples:,} truncated by {self.truncated_tokens:,} tokens"
+        return text
+
+    def _drop(self, reason: str, count: int, source_ids: list[str]) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+        examples = self.examples.setdefault(reason, [])
+        examples += source_ids[: _EXAMPLES_KEPT - len(examples)]
+
+    def _describe_reason(self, reason: str) -> str:
+        shown = self.examples[reason][:_EXAMPLES_SHOWN]
+        more = ["..."] if self.dropped[reason] > len(shown) else []
+        return f"{self.dropped[reason]:,} {reason}: {', '.join(shown + more)}"
+
+    def _check(self) -> None:
+        total = self.kept + self.dropped_total
+        assert self.read == total, f"{self.read} conversations read, {total} accounted for"

@@ -1,0 +1,1 @@
+"""Who packs, and when: nobody, the trainer, or the loader."""

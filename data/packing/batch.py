@@ -1,0 +1,107 @@
+"""What one optimizer step gets, before it becomes microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from data.sample import Sample
+from data.thd import Row
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """One finished row, as the loader hands it over.
+
+    Attributes:
+        row: the tensors, ``[1, capacity]``.
+        micro_batch_indices: which packs make up each microbatch, as (first, end) pairs; one
+            pack, one microbatch. That they are there tells the trainer not to pack again.
+        micro_batch_lengths: the width of each microbatch, in slot tokens.
+        sample_mask: one entry per pack, not per conversation: whether it holds a loss token.
+    """
+
+    row: Row
+    micro_batch_indices: tuple[tuple[int, int], ...] = ((0, 1),)
+    micro_batch_lengths: tuple[int, ...] = ()
+    sample_mask: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, row: Row) -> Pack:
+        """Wrap a row that is to be a microbatch of its own."""
+        return cls(
+            row=row,
+            micro_batch_lengths=(row.tokens.shape[1],),
+            sample_mask=(float(row.loss_tokens > 0),),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StepBatch:
+    """One optimizer step's data: samples still to be laid out, or rows the loader has packed.
+
+    ``rows`` non-empty means that the boundaries are already decided.
+    """
+
+    samples: tuple[Sample, ...] = ()
+    rows: tuple[Row, ...] = ()
+    micro_batch_indices: tuple[tuple[int, int], ...] = ()
+    micro_batch_lengths: tuple[int, ...] = ()
+    sample_mask: tuple[float, ...] = field(default=())
+
+    @classmethod
+    def from_packs(cls, packs: Sequence[Pack]) -> StepBatch:
+        """Join packs; their microbatches follow one another."""
+        indices: list[tuple[int, int]] = []
+        for offset, pack in enumerate(packs):
+            indices += [(offset + a, offset + b) for a, b in pack.micro_batch_indices]
+        return cls(
+            rows=tuple(pack.row for pack in packs),
+            micro_batch_indices=tuple(indices),
+            micro_batch_lengths=tuple(n for pack in packs for n in pack.micro_batch_lengths),
+            sample_mask=tuple(m for pack in packs for m in pack.sample_mask),
+        )
+
+
+class Sized(Protocol):
+    """Anything that takes a number of slots."""
+
+    def __len__(self) -> int:
+        """Tokens."""
+        ...
+
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Sized)
+
+
+def in_groups_of(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    """Consecutive groups of ``count``; the last may be smaller."""
+    group: list[T] = []
+    for item in items:
+        group.append(item)
+        if len(group) == count:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def up_to_tokens(samples: Iterable[S], budget: int, pad_multiple: int) -> Iterator[list[S]]:
+    """Consecutive groups whose padded lengths sum to at most ``budget`` tokens.
+
+    The sample that would pass the budget waits for the next group; a sample is never longer than
+    the budget (checked at start-up), so no group is empty.
+    """
+    group: list[S] = []
+    used = 0
+    for sample in samples:
+        slots = -(-len(sample) // pad_multiple) * pad_multiple
+        if group and used + slots > budget:
+            yield group
+            group, used = [], 0
+        group.append(sample)
+        used += slots
+    if group:
+        yield group

@@ -1,0 +1,90 @@
+"""Where the two paths meet: a step's batch becomes microbatches here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data.packers.base import Packer
+from data.packing.batch import StepBatch
+from data.packing.settings import PackingMode
+from data.sample import Sample
+from data.thd import Rectangle, Row, build_rectangle, build_row
+
+Microbatch = Row | Rectangle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How samples become slots; the loader and the trainer share one.
+
+    Attributes:
+        mode: who packs.
+        packer: which algorithm, for the two modes that pack.
+        capacity: tokens; the widest row.
+        pad_multiple: tokens.
+        pad_id: the token that stands in padding.
+        micro_batch_size: samples per rectangle (``none`` only).
+    """
+
+    mode: PackingMode
+    packer: Packer
+    capacity: int
+    pad_multiple: int
+    pad_id: int
+    micro_batch_size: int
+
+    def bins(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Which samples share a row, by index; the packer sees padded lengths.
+
+        Args:
+            lengths: real lengths, in tokens.
+        """
+        real = np.asarray(lengths, dtype=np.int64)
+        padded = -(-real // self.pad_multiple) * self.pad_multiple
+        return self.packer.pack(padded, self.capacity)
+
+    def trainer_row(self, samples: Sequence[Sample]) -> Row:
+        """A row as wide as its samples need."""
+        return build_row(samples, pad_multiple=self.pad_multiple, pad_id=self.pad_id)
+
+    def loader_row(self, samples: Sequence[Sample]) -> Row:
+        """A row of the full capacity: the loader does not know what else is coming."""
+        return build_row(
+            samples, pad_multiple=self.pad_multiple, width=self.capacity, pad_id=self.pad_id
+        )
+
+
+def to_microbatches(batch: StepBatch, layout: Layout) -> list[Microbatch]:
+    """Turn either kind of batch into what the model takes, one tensor group a microbatch.
+
+    Rows that carry their boundaries are used as they are; samples are packed now (``trainer``)
+    or set into rectangles (``none``).
+    """
+    if batch.rows:
+        return list(_prepacked(batch))
+    samples = batch.samples
+    if layout.mode is PackingMode.NONE:
+        size = layout.micro_batch_size
+        return [
+            build_rectangle(
+                samples[i : i + size], pad_multiple=layout.pad_multiple, pad_id=layout.pad_id
+            )
+            for i in range(0, len(samples), size)
+        ]
+    bins = layout.bins([len(s) for s in samples])
+    return [layout.trainer_row([samples[i] for i in members]) for members in bins]
+
+
+def _prepacked(batch: StepBatch) -> list[Row]:
+    assert len(batch.micro_batch_indices) == len(batch.micro_batch_lengths) == len(batch.rows)
+    rows = []
+    for (first, end), width in zip(
+        batch.micro_batch_indices, batch.micro_batch_lengths, strict=True
+    ):
+        row = batch.rows[first]
+        assert end == first + 1 and row.tokens.shape[1] == width, "a pack is its own microbatch"
+        rows.append(row)
+    return rows

@@ -1,0 +1,124 @@
+"""Everything Megatron-Core needs to run on a machine without CUDA, in one place.
+
+Megatron-Core 0.19 names the CUDA device outright in a few dozen places. Here each such call is
+led to the CPU. Where CUDA exists, :func:`adapt_to_cpu` does nothing. Where it does not, every
+call changed here would have raised, so nothing that worked before behaves differently;
+``Tensor.type`` is the one exception and says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_CPU = torch.device("cpu")
+_adapted = False
+
+
+def adapt_to_cpu() -> None:
+    """Lead Megatron-Core's CUDA calls to the CPU; once per process, nothing where CUDA exists."""
+    global _adapted
+    if _adapted or torch.cuda.is_available():
+        return
+    _adapted = True
+    _lead_device_queries()
+    _lead_factories()
+    _name_tensor_types()
+    keep_freed_memory()
+
+
+def _lead_device_queries() -> None:
+    # RoPE, the tensor-parallel layers and the gradient buffers ask where to put their tensors.
+    torch.cuda.current_device = lambda: _CPU  # type: ignore[assignment, return-value]
+    # The schedules fence their timers, and the optimizer empties the caching allocator.
+    torch.cuda.synchronize = lambda *_, **__: None  # type: ignore[assignment]
+    torch.cuda.empty_cache = lambda: None
+    # Gradient synchronisation orders itself against the current stream.
+    torch.cuda.current_stream = lambda *_: _NoStream()  # type: ignore[assignment, return-value]
+    # Gradient norms and optimizer state are moved "to the GPU" before they are reduced.
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[assignment, method-assign]
+
+
+class _NoStream:
+    """Stands in for a CUDA stream: on a CPU every operation is finished when it returns."""
+
+    def wait_stream(self, _stream: object) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, _event: object) -> None:
+        """Nothing to wait for."""
+
+
+def _lead_factories() -> None:
+    # The schedules' token counter, gradient clipping and the optimizers' scales are made with
+    # device="cuda". Only a call that names CUDA is touched.
+    def on_cpu(factory: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(factory)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            device = kwargs.get("device")
+            if device is not None and torch.device(device).type == "cuda":
+                kwargs["device"] = _CPU
+            return factory(*args, **kwargs)
+
+        return make
+
+    for name in (
+        "tensor",
+        "as_tensor",
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "arange",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+    ):
+        setattr(torch, name, on_cpu(getattr(torch, name)))
+
+
+class _TensorTypeName(str):
+    """``torch.FloatTensor``, equal to ``torch.cuda.FloatTensor`` as well."""
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) or (
+            isinstance(other, str) and str.__eq__(self, other.replace("torch.cuda.", "torch.", 1))
+        )
+
+    __hash__ = str.__hash__
+
+
+def _name_tensor_types() -> None:
+    # The optimizers and gradient clipping tell precisions apart by comparing Tensor.type() with
+    # "torch.cuda.FloatTensor" and refuse anything else. The name stays an ordinary string in
+    # every other respect.
+    original = torch.Tensor.type
+
+    def type_name(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        return _TensorTypeName(result) if isinstance(result, str) else result
+
+    torch.Tensor.type = type_name  # type: ignore[assignment, method-assign]
+
+
+def keep_freed_memory() -> bool:
+    """Ask glibc to keep freed blocks instead of returning them to the system at once.
+
+    By default glibc maps every block above 32 MB afresh and unmaps it when it is freed, so that
+    each large activation is paid for in page faults, step after step. A packed row makes larger
+    activations than a single sample, so this would tax packing most.
+
+    Returns:
+        Whether it was done; another C library has other rules, and training works without.
+    """
+    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD in malloc.h
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return False
+    largest = 2**31 - 1
+    return bool(mallopt(mmap_threshold, largest)) and bool(mallopt(trim_threshold, largest))

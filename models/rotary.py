@@ -1,0 +1,56 @@
+"""Rotary positions for packed rows, as one table per row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+from torch import Tensor
+
+
+class RowRotaryEmbedding(RotaryEmbedding):  # type: ignore[misc]
+    """Rotary embedding that gives a packed row its own table, restarting at each segment.
+
+    Given a table as long as the longest segment, Megatron-Core's unfused rotary turns a row one
+    segment at a time and writes each result into the whole row in place; the backward of n such
+    writes copies the whole row n times. Given a table as long as the row, it turns the row at
+    once. This class makes that table: position ``i`` of a segment gets the angles of ``i``.
+
+    Not for fused kernels, which expect the short table.
+    """
+
+    _boundaries: Tensor | None = None
+
+    def get_rotary_seq_len(self, *args: Any, **kwargs: Any) -> int:
+        """Note the row's boundaries on the way; Megatron-Core asks this just before the table."""
+        params = kwargs.get("packed_seq_params")
+        if params is None:
+            self._boundaries = None
+        elif params.cu_seqlens_q_padded is not None:
+            self._boundaries = params.cu_seqlens_q_padded
+        else:
+            self._boundaries = params.cu_seqlens_q
+        length: int = super().get_rotary_seq_len(*args, **kwargs)
+        return length
+
+    def forward(self, max_seq_len: int, *args: Any, **kwargs: Any) -> Tensor:
+        """The angles, ``[T, 1, 1, d]`` for a packed row and ``[max_seq_len, 1, 1, d]`` without."""
+        table: Tensor = super().forward(max_seq_len, *args, **kwargs)
+        if self._boundaries is None:
+            return table
+        return table.index_select(0, restarting_positions(self._boundaries))
+
+
+def restarting_positions(boundaries: Tensor) -> Tensor:
+    """Positions that start again at 0 at each boundary.
+
+    Args:
+        boundaries: int32 ``[n + 1]``, from 0 to T.
+
+    Returns:
+        int64 ``[T]``.
+    """
+    lengths = boundaries.diff().long()
+    starts = boundaries[:-1].long().repeat_interleave(lengths)
+    return torch.arange(int(boundaries[-1]), device=boundaries.device) - starts
