@@ -13,13 +13,9 @@ a hook is therefore always a fault of ours or a setting (``data.overlong=error``
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
-
-# Energon draws a progress bar per worker while a buffer fills.
-os.environ.setdefault("TQDM_DISABLE", "1")
+from typing import Any, TypeVar, cast
 
 from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, stateless
 from megatron.energon.errors import FatalSampleError
@@ -68,12 +64,13 @@ class _Group:
 
 
 @dataclass(slots=True)
-class _Window(Generic[Item]):
+class _Window[Item: (Sample, Pack)]:
     """A whole window: what crosses from a worker to the trainer."""
 
     number: int
     items: list[Item]
     accounting: Accounting = field(default_factory=Accounting)
+    fewest_rows: int = 0
 
 
 class _RecordDataset(SavableDataset[_Record]):  # type: ignore[misc]
@@ -132,12 +129,15 @@ class _Factory:
 class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ignore[misc]
     """The hooks. With ``layout`` the loader packs; without, it hands over samples."""
 
-    def __init__(self, encode: ConversationEncoder, layout: Layout | None) -> None:
+    def __init__(
+        self, encode: ConversationEncoder, order: WindowOrder, layout: Layout | None
+    ) -> None:
         super().__init__()
         self.encode = encode
+        self.order = order
         self.layout = layout
 
-    @stateless
+    @stateless  # type: ignore[untyped-decorator]
     def encode_sample(self, sample: _Record) -> _Outcome | _Group:
         outcome = self.encode(sample.line, sample.source_id)
         if self.layout is not None:
@@ -152,7 +152,8 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
         assert len({s.window for s in samples}) == 1, "a buffer is one window"
         kept = [s for s in samples if isinstance(s.outcome, Sample)]
         bins = self.layout.bins([len(cast(Sample, s.outcome)) for s in kept]) if kept else []
-        groups = [[kept[i] for i in members] for members in bins]
+        row_order = self.order.row_order(samples[0].window, len(bins))
+        groups = [[kept[i] for i in bins[row]] for row in row_order]
         dropped = [s for s in samples if isinstance(s.outcome, Dropped)]
         if dropped:
             groups.append(dropped)
@@ -161,7 +162,7 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
             outcome.group_count = len(groups)
         return groups
 
-    @stateless
+    @stateless  # type: ignore[untyped-decorator]
     def pack_selected_samples(self, samples: list[_Outcome]) -> _Group:
         assert self.layout is not None
         accounting = Accounting()
@@ -180,16 +181,21 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
             if group.item is not None:
                 window.items.append(group.item)
             window.accounting.merge(group.accounting)
+        if self.layout is not None:
+            lengths = [n for pack in window.items for n in pack.row.cu_seqlens.diff().tolist()]
+            window.fewest_rows = self.layout.fewest_rows(lengths)
         return window
 
 
-class ConversationStream(Generic[Item]):
+class ConversationStream[Item: (Sample, Pack)]:
     """Samples, or packs where the loader packs, in window order, with their accounting.
 
     Iterate once; close it (or leave its ``with`` block) to end its worker processes.
 
     Attributes:
         accounting: of every conversation that has arrived so far, those not yet handed out too.
+        rows: packed rows that have arrived.
+        fewest_rows: a lower bound on the rows that their windows need, by any packer.
     """
 
     def __init__(
@@ -215,14 +221,16 @@ class ConversationStream(Generic[Item]):
             world_size: data-parallel ranks.
         """
         self.accounting = Accounting()
-        self._rows = order.rows
+        self.rows = 0
+        self.fewest_rows = 0
+        self._conversations = order.rows
         config = WorkerConfig(
             rank=rank,
             world_size=world_size,
             num_workers=num_workers,
             global_error_handler=_reraise,
         )
-        dataset = _ConversationEncoder(encode, pack_with).build_train_datasets(
+        dataset = _ConversationEncoder(encode, order, pack_with).build_train_datasets(
             datasets=[LoadedDataset(dataset=_Factory(_RecordDataset(records, order, config)))],
             worker_config=config,
             batch_size=None,
@@ -237,8 +245,10 @@ class ConversationStream(Generic[Item]):
         fruitless = 0
         for window in self._arrivals():
             self.accounting.merge(window.accounting)
+            self.rows += len(window.items) if window.fewest_rows else 0
+            self.fewest_rows += window.fewest_rows
             fruitless = 0 if window.items else fruitless + window.accounting.read
-            if fruitless >= self._rows:
+            if fruitless >= self._conversations:
                 raise DataError(
                     f"no conversation can be used: {self.accounting.describe()}. Look at the lines "
                     "named, or change data.overlong or packing.capacity"

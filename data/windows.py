@@ -34,7 +34,9 @@ class WindowOrder:
     shuffle: bool
     seed: int
 
-    def windows(self, first: int = 0, stride: int = 1) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def windows(
+        self, first: int = 0, stride: int = 1
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Every ``stride``-th window from ``first`` on, as (window, its rows ``[n]``)."""
         window = first
         while True:
@@ -46,6 +48,17 @@ class WindowOrder:
                 return
             yield window, self._rows_at(start, end)
             window += stride
+
+    def row_order(self, window: int, rows: int) -> npt.NDArray[np.int64]:
+        """The order in which the packed rows of a window are trained on, int64 ``[rows]``.
+
+        Packers open bins for the longest samples first. Trained on in that order, a step would
+        see conversations of one length only.
+        """
+        if not self.shuffle:
+            return np.arange(rows, dtype=np.int64)
+        # The third number keeps this draw apart from the epochs' permutations.
+        return np.random.default_rng((self.seed, window, 1)).permutation(rows)
 
     def _rows_at(self, start: int, end: int) -> npt.NDArray[np.int64]:
         parts = []
@@ -61,4 +74,4 @@ class WindowOrder:
             return np.arange(self.rows, dtype=np.int64)
         # Drawn anew for each window rather than kept: a worker meets few windows of one epoch,
         # and a permutation of a million rows takes some ten milliseconds.
-        return np.random.default_rng((self.seed, epoch)).permutation(self.rows)
+        return np.random.default_rng((self.seed, epoch, 0)).permutation(self.rows)

@@ -102,7 +102,7 @@ def attend_segments(
     # split, not slicing: the backward of a split is one concatenation, that of n slices is n
     # tensors of the whole row.
     padded = [extent for _, extent in lengths]
-    parts = zip(query.split(padded), key.split(padded), value.split(padded), lengths, strict=True)
+    parts = zip(*(torch.split(x, padded) for x in (query, key, value)), lengths, strict=True)
     outs = []
     for q, k, v, (real, extent) in parts:
         if real < extent:

@@ -33,14 +33,14 @@ def adapt_to_cpu() -> None:
 
 def _lead_device_queries() -> None:
     # RoPE, the tensor-parallel layers and the gradient buffers ask where to put their tensors.
-    torch.cuda.current_device = lambda: _CPU  # type: ignore[assignment, return-value]
+    torch.cuda.current_device = lambda: _CPU  # type: ignore[assignment,return-value]
     # The schedules fence their timers, and the optimizer empties the caching allocator.
-    torch.cuda.synchronize = lambda *_, **__: None  # type: ignore[assignment]
+    torch.cuda.synchronize = lambda *_, **__: None
     torch.cuda.empty_cache = lambda: None
     # Gradient synchronisation orders itself against the current stream.
-    torch.cuda.current_stream = lambda *_: _NoStream()  # type: ignore[assignment, return-value]
+    torch.cuda.current_stream = lambda *_: _NoStream()  # type: ignore[assignment]
     # Gradient norms and optimizer state are moved "to the GPU" before they are reduced.
-    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[assignment, method-assign]
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
 
 
 class _NoStream:

@@ -76,7 +76,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Sized)
 
 
-def in_groups_of(items: Iterable[T], count: int) -> Iterator[list[T]]:
+def in_groups_of[T](items: Iterable[T], count: int) -> Iterator[list[T]]:
     """Consecutive groups of ``count``; the last may be smaller."""
     group: list[T] = []
     for item in items:
@@ -88,7 +88,9 @@ def in_groups_of(items: Iterable[T], count: int) -> Iterator[list[T]]:
         yield group
 
 
-def up_to_tokens(samples: Iterable[S], budget: int, pad_multiple: int) -> Iterator[list[S]]:
+def up_to_tokens[S: Sized](
+    samples: Iterable[S], budget: int, pad_multiple: int
+) -> Iterator[list[S]]:
     """Consecutive groups whose padded lengths sum to at most ``budget`` tokens.
 
     The sample that would pass the budget waits for the next group; a sample is never longer than

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from data.packers.base import Packer
+from data.packers.bounds import lower_bound
 from data.packing.batch import StepBatch
 from data.packing.settings import PackingMode
 from data.sample import Sample
@@ -42,9 +44,11 @@ class Layout:
         Args:
             lengths: real lengths, in tokens.
         """
-        real = np.asarray(lengths, dtype=np.int64)
-        padded = -(-real // self.pad_multiple) * self.pad_multiple
-        return self.packer.pack(padded, self.capacity)
+        return self.packer.pack(self._padded(lengths), self.capacity)
+
+    def fewest_rows(self, lengths: Sequence[int]) -> int:
+        """A lower bound on the rows that any packer needs for these real lengths."""
+        return lower_bound(self._padded(lengths), self.capacity)
 
     def trainer_row(self, samples: Sequence[Sample]) -> Row:
         """A row as wide as its samples need."""
@@ -55,6 +59,10 @@ class Layout:
         return build_row(
             samples, pad_multiple=self.pad_multiple, width=self.capacity, pad_id=self.pad_id
         )
+
+    def _padded(self, lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+        real = np.asarray(lengths, dtype=np.int64)
+        return -(-real // self.pad_multiple) * self.pad_multiple
 
 
 def to_microbatches(batch: StepBatch, layout: Layout) -> list[Microbatch]:

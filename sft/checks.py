@@ -1,0 +1,120 @@
+"""Settings that must fit one another; refused by name before anything heavy is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from data.errors import DataError
+from data.packing.settings import PackingMode
+from data.padding import required_pad_multiple, round_up
+from data.tokenizers import Tokenizer, load_tokenizer
+from sft.config import RunConfig
+from sft.errors import ConfigError
+
+_DEFAULT_MICRO_BATCH_SIZE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What follows from the settings together.
+
+    Attributes:
+        tokenizer: the one that ``data.tokenizer`` names.
+        pad_multiple: tokens, for samples and rows.
+        packs_per_step: rows per optimizer step where the loader packs.
+        micro_batch_size: conversations per rectangle where nobody packs.
+    """
+
+    tokenizer: Tokenizer
+    pad_multiple: int
+    packs_per_step: int
+    micro_batch_size: int
+
+
+def check(config: RunConfig) -> Derived:
+    """Refuse settings that do not fit together.
+
+    Raises:
+        ConfigError: naming the keys, their values, and values that would do.
+    """
+    try:
+        tokenizer = load_tokenizer(config.data.tokenizer)
+    except DataError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        config.model.padded_vocab_size(tokenizer.vocab_size)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}; data.tokenizer={config.data.tokenizer}") from error
+    multiple = _pad_multiple(config)
+    _check_capacity(config, multiple)
+    return Derived(
+        tokenizer=tokenizer,
+        pad_multiple=multiple,
+        packs_per_step=_check_batch(config),
+        micro_batch_size=_check_micro_batch(config),
+    )
+
+
+def _pad_multiple(config: RunConfig) -> int:
+    required = required_pad_multiple()
+    wanted = config.packing.pad_multiple
+    if wanted is None:
+        return required
+    if wanted % required:
+        raise ConfigError(
+            f"packing.pad_multiple={wanted}: must be a multiple of {required}; use "
+            f"{round_up(wanted, required)}, or null to have it derived"
+        )
+    return wanted
+
+
+def _check_capacity(config: RunConfig, multiple: int) -> None:
+    capacity, context = config.packing.capacity, config.model.context_length
+    if capacity % multiple:
+        below = capacity // multiple * multiple
+        choices = f"{below} or {below + multiple}" if below else f"{multiple}"
+        raise ConfigError(
+            f"packing.capacity={capacity}: must be a multiple of the pad multiple {multiple} "
+            f"(packing.pad_multiple); use {choices}"
+        )
+    if capacity > context:
+        raise ConfigError(
+            f"packing.capacity={capacity}: larger than the model's context "
+            f"model.context_length={context}; use packing.capacity={context // multiple * multiple}"
+            " or less, or a model with a longer context"
+        )
+
+
+def _check_batch(config: RunConfig) -> int:
+    mode, train = config.packing.mode, config.train
+    tokens, capacity = train.global_batch_tokens, config.packing.capacity
+    if tokens is None:
+        if mode is PackingMode.LOADER:
+            raise ConfigError(
+                f"train.global_batch_samples={train.global_batch_samples}: the loader hands over "
+                "packs, not samples; set train.global_batch_tokens and "
+                "train.global_batch_samples=null, or use packing=trainer"
+            )
+        return 0
+    if tokens < capacity:
+        raise ConfigError(
+            f"train.global_batch_tokens={tokens}: a step must hold at least one full row; use "
+            f"packing.capacity={capacity} or more, or a smaller packing.capacity"
+        )
+    if mode is PackingMode.LOADER and tokens % capacity:
+        below = tokens // capacity * capacity
+        raise ConfigError(
+            f"train.global_batch_tokens={tokens}: the loader's rows are packing.capacity="
+            f"{capacity} wide, so it must be a multiple of that; use {below} or {below + capacity}"
+        )
+    return tokens // capacity
+
+
+def _check_micro_batch(config: RunConfig) -> int:
+    size, mode = config.train.micro_batch_size, config.packing.mode
+    if size is not None and mode is not PackingMode.NONE:
+        raise ConfigError(
+            f"train.micro_batch_size={size}: a packed row is its own microbatch, and packing.mode "
+            f"is {mode.value}; remove it, or use packing=none"
+        )
+    return size or _DEFAULT_MICRO_BATCH_SIZE

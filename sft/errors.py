@@ -1,0 +1,11 @@
+"""What the application raises when the user can do something about it."""
+
+from __future__ import annotations
+
+
+class ConfigError(Exception):
+    """A setting cannot be used. The message names the key, its value, and what to change."""
+
+
+class TrainingError(Exception):
+    """Training cannot go on: a loss that is not finite, say. The message is complete."""

@@ -1,0 +1,160 @@
+"""From prepared data to the batches of optimizer steps, for training and for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.chat import ConversationEncoder
+from data.energon import ConversationStream
+from data.jsonl import Records
+from data.packing.batch import StepBatch, in_groups_of, up_to_tokens
+from data.packing.microbatches import Layout
+from data.packing.settings import PackingMode
+from data.windows import WindowOrder
+from sft.checks import Derived
+from sft.config import RunConfig
+
+_SAMPLES_PER_WINDOW = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """How this run reads, packs and groups conversations.
+
+    Attributes:
+        config: the run's.
+        derived: what follows from it.
+        layout: shared by the loader and the trainer.
+        encode: from raw line to sample.
+    """
+
+    config: RunConfig
+    derived: Derived
+    layout: Layout
+    encode: ConversationEncoder
+
+    @classmethod
+    def of(cls, config: RunConfig, derived: Derived) -> Feed:
+        """The feed that the settings describe."""
+        capacity = config.packing.capacity
+        return cls(
+            config=config,
+            derived=derived,
+            layout=Layout(
+                mode=config.packing.mode,
+                packer=config.packer,
+                capacity=capacity,
+                pad_multiple=derived.pad_multiple,
+                pad_id=derived.tokenizer.pad_id,
+                micro_batch_size=derived.micro_batch_size,
+            ),
+            encode=ConversationEncoder(derived.tokenizer, capacity, config.data.overlong),
+        )
+
+    @property
+    def loader_packs(self) -> bool:
+        """Whether batches arrive as finished rows."""
+        return self.config.packing.mode is PackingMode.LOADER
+
+    def training_stream(self, records: Records) -> ConversationStream[Any]:
+        """The training conversations, in the run's order."""
+        return self._stream(
+            records, self._order(len(records), self.config.train.epochs), self._workers
+        )
+
+    def validation_stream(self, records: Records) -> ConversationStream[Any]:
+        """Every validation conversation once, in the order of the file."""
+        order = WindowOrder(
+            rows=len(records), window_size=self._window, epochs=1, shuffle=False, seed=0
+        )
+        return self._stream(records, order, num_workers=0)
+
+    def step_batches(self, stream: Iterable[Any]) -> Iterator[StepBatch]:
+        """Group what a stream yields into the batches of optimizer steps."""
+        for group in self._grouping()(stream):
+            if self.loader_packs:
+                yield StepBatch.from_packs(group)
+            else:
+                yield StepBatch(samples=tuple(group))
+
+    def count_steps(self, records: Records) -> int:
+        """The optimizer steps of ``train.epochs``, counted.
+
+        Tokenises every conversation once for its length, then goes through the run's own windows,
+        packer and grouping on lengths alone.
+
+        Raises:
+            DataError: no conversation can be used.
+        """
+        epochs = self.config.train.epochs
+        assert epochs is not None
+        lengths = self._lengths(records)
+        order = self._order(len(records), epochs)
+        windows = (lengths[rows] for _, rows in order.windows())
+        kept = (window[window > 0] for window in windows)
+        items: Iterator[Any]
+        if self.loader_packs:
+            items = (b for window in kept if window.size for b in self.layout.bins(window.tolist()))
+        else:
+            items = (range(n) for window in kept for n in window.tolist())
+        return sum(1 for _ in self._grouping()(items))
+
+    def _lengths(self, records: Records) -> npt.NDArray[np.int64]:
+        """Tokens of each conversation, int64 ``[n]``; 0 where it is dropped."""
+        row_of = {records.source_id(i): i for i in range(len(records))}
+        order = WindowOrder(
+            rows=len(records), window_size=_SAMPLES_PER_WINDOW, epochs=1, shuffle=False, seed=0
+        )
+        lengths = np.zeros(len(records), dtype=np.int64)
+        with ConversationStream[Any](
+            records, self.encode, order, num_workers=self._workers
+        ) as samples:
+            for sample in samples:
+                lengths[row_of[sample.source_id]] = len(sample)
+        return lengths
+
+    def _stream(
+        self, records: Records, order: WindowOrder, num_workers: int
+    ) -> ConversationStream[Any]:
+        return ConversationStream(
+            records,
+            self.encode,
+            order,
+            pack_with=self.layout if self.loader_packs else None,
+            num_workers=num_workers,
+        )
+
+    def _order(self, rows: int, epochs: int | None) -> WindowOrder:
+        return WindowOrder(
+            rows=rows,
+            window_size=self._window,
+            epochs=epochs,
+            shuffle=self.config.data.shuffle,
+            seed=self.config.seed,
+        )
+
+    @property
+    def _window(self) -> int:
+        if self.loader_packs:
+            return self.config.packing.loader_buffer_size
+        return _SAMPLES_PER_WINDOW
+
+    @property
+    def _workers(self) -> int:
+        return self.config.data.num_workers
+
+    def _grouping(self) -> Callable[[Iterable[Any]], Iterator[list[Any]]]:
+        train = self.config.train
+        if self.loader_packs:
+            return lambda items: in_groups_of(items, self.derived.packs_per_step)
+        if train.global_batch_samples is not None:
+            samples = train.global_batch_samples
+            return lambda items: in_groups_of(items, samples)
+        budget = train.global_batch_tokens
+        assert budget is not None
+        return lambda items: up_to_tokens(items, budget, self.layout.pad_multiple)

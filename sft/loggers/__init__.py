@@ -1,0 +1,1 @@
+"""Where metrics go; ``metrics.jsonl`` is the record, everything else mirrors it."""

@@ -1,0 +1,151 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from data.packing.batch import StepBatch
+from data.packing.microbatches import to_microbatches
+from sft.build import Trainee
+from sft.console import RunConsole
+from sft.errors import TrainingError
+from sft.feed import Feed
+from sft.loggers.base import Metrics, Scalar
+from sft.metrics import Counts, PhaseTimer, Speed
+from sft.step import StepRunner, refuse_non_finite
+from sft.validate import Validation
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        steps: optimizer steps done.
+        speed: counts and times.
+        last_loss: of the last step.
+        validations: (step, result), in order.
+    """
+
+    speed: Speed
+    steps: int = 0
+    last_loss: float | None = None
+    validations: list[tuple[int, Validation]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """Everything the loop needs; what it returns is a :class:`Progress`.
+
+    Attributes:
+        trainee: model, optimizer, schedule.
+        runner: forward and backward.
+        feed: from batches to microbatches.
+        steps: optimizer steps to do.
+        eval_every: steps between validations; 0: start and end only.
+        validate: None without validation data.
+        log: takes each record.
+        console: shows each step.
+    """
+
+    trainee: Trainee
+    runner: StepRunner
+    feed: Feed
+    steps: int
+    eval_every: int
+    validate: Callable[[], Validation] | None
+    log: Callable[[Metrics], None]
+    console: RunConsole
+
+    def train(self, batches: Iterator[StepBatch], progress: Progress) -> Progress:
+        """Train until the steps are done.
+
+        Raises:
+            TrainingError: a loss or a gradient that is not finite.
+        """
+        self._validate(progress)
+        start = time.perf_counter()
+        while progress.steps < self.steps:
+            metrics = self._step(batches, progress)
+            self.log(metrics)
+            done = progress.steps
+            # Validation between the steps takes its share of the wall time too.
+            eta = (time.perf_counter() - start) / done * (self.steps - done)
+            self.console.step(metrics, step=done, steps=self.steps, eta_seconds=eta)
+            due = self.eval_every and done % self.eval_every == 0
+            if due or done == self.steps:
+                self._validate(progress)
+        return progress
+
+    def _step(self, batches: Iterator[StepBatch], progress: Progress) -> dict[str, Scalar]:
+        step = progress.steps + 1
+        timer = PhaseTimer(self.runner.device)
+        with timer.phase("data_wait"):
+            batch = next(batches, None)
+        if batch is None:
+            raise TrainingError(
+                f"step {step} of {self.steps}: the data ended early. It changed while it was read"
+            )
+        with timer.phase("packing"):
+            microbatches = to_microbatches(batch, self.feed.layout)
+            counts = Counts.of(microbatches)
+        with timer.phase("forward_backward"):
+            self.trainee.model.zero_grad_buffer()
+            self.trainee.optimizer.zero_grad()
+            loss = self.runner.forward_backward(microbatches)
+        refuse_non_finite(loss, microbatches, step)
+        lr = self.trainee.optimizer.param_groups[0]["lr"]
+        with timer.phase("optimizer"):
+            _, grad_norm, _ = self.trainee.optimizer.step()
+            self.trainee.scheduler.step(increment=1)
+        if grad_norm is not None and not math.isfinite(grad_norm):
+            ids = [i for m in microbatches for i in m.source_ids]
+            raise TrainingError(
+                f"step {step}: the gradient norm is {grad_norm}; the step trained on "
+                f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
+            )
+        progress.steps = step
+        progress.last_loss = loss.value
+        progress.speed.add(counts, timer)
+        return {
+            "event": "train",
+            "step": step,
+            "loss": loss.value,
+            "lr": lr,
+            "grad_norm": grad_norm,
+            "slot_tokens": counts.slot_tokens,
+            "real_tokens": counts.real_tokens,
+            "loss_tokens": counts.loss_tokens,
+            "samples": counts.samples,
+            "microbatches": counts.microbatches,
+            "fill": counts.fill,
+            "total_real_tokens": progress.speed.total.real_tokens,
+            **counts.rates(timer.total),
+            **{f"{name}_seconds": seconds for name, seconds in timer.seconds.items()},
+            "step_seconds": timer.total,
+        }
+
+    def _validate(self, progress: Progress) -> None:
+        if self.validate is None:
+            return
+        result = self.validate()
+        if not math.isfinite(result.loss):
+            raise TrainingError(f"step {progress.steps}: the validation loss is {result.loss}")
+        progress.validations.append((progress.steps, result))
+        self.log(
+            {
+                "event": "val",
+                "step": progress.steps,
+                "val_loss": result.loss,
+                "val_loss_tokens": result.loss_tokens,
+                "val_seconds": result.seconds,
+                "total_real_tokens": progress.speed.total.real_tokens,
+            }
+        )
+        self.console.say(
+            f"validation after step {progress.steps}: loss {result.loss:.4f} over "
+            f"{result.loss_tokens:,} loss tokens, {result.seconds:.1f} s"
+        )

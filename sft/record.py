@@ -1,0 +1,123 @@
+"""What a run leaves in its directory besides the metrics: JSON files, each written whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sft.config import RunConfig
+from sft.errors import ConfigError
+
+_PACKAGES = (
+    "torch",
+    "megatron-core",
+    "megatron-energon",
+    "transformer-engine",
+    "numpy",
+    "hydra-core",
+)
+
+
+def claim_run_dir(run_dir: Path) -> None:
+    """Make the directory, or refuse one that already holds a run.
+
+    Raises:
+        ConfigError: ``run_dir`` holds a run, or cannot be written.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        (run_dir / "run.json").open("x").close()
+    except FileExistsError:
+        raise ConfigError(
+            f"run_dir={run_dir}: already holds a run; choose another directory or remove it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"run_dir={run_dir}: cannot be written ({error.strerror})") from error
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file that is always whole: under a temporary name first."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def describe_run(config: RunConfig, kernels: str) -> dict[str, Any]:
+    """The content of ``run.json``: enough to know what was run, on what, and to run it again.
+
+    Args:
+        config: resolved.
+        kernels: whose, and why.
+    """
+    return {
+        "config": plain(config),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "versions": {"python": platform.python_version(), **_versions()},
+        "git_commit": _git_commit(),
+        "hardware": _hardware(),
+        "kernels": kernels,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON: dataclasses with their class, enums by value, paths as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        content = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **content}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    return value
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("stowage", *_PACKAGES):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit() -> str | None:
+    root = Path(__file__).resolve().parent.parent
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None  # not a checkout, or no git: an image, say
+    return done.stdout.strip()
+
+
+def _hardware() -> dict[str, Any]:
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "cpu": _cpu_name(),
+        "cpu_cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "gpus": gpus,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

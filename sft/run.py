@@ -1,0 +1,170 @@
+"""One run, from settings to a directory of results. Only wiring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from data.accounting import Accounting
+from data.packing.settings import PackingMode
+from data.sources.base import PreparedData
+from sft.build import build_trainee, kernel_path
+from sft.checks import Derived
+from sft.config import RunConfig
+from sft.console import RunConsole
+from sft.errors import ConfigError
+from sft.feed import Feed
+from sft.loggers.base import Metrics, MetricSink
+from sft.loggers.jsonl import JsonlLogger
+from sft.loop import Loop, Progress
+from sft.metrics import Speed
+from sft.parallel import parallel_session
+from sft.record import claim_run_dir, describe_run, write_json
+from sft.step import StepRunner
+from sft.summary import samples_json, summary_json, summary_rows
+from sft.validate import validate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        run_dir: where everything is.
+        final_val_loss: None without validation data.
+        summary: the content of ``summary.json``.
+    """
+
+    run_dir: Path
+    final_val_loss: float | None
+    summary: dict[str, Any]
+
+
+def run(config: RunConfig, derived: Derived) -> RunResult:
+    """Train as configured and leave the results in ``config.run_dir``.
+
+    Raises:
+        ConfigError: the machine does not have what the settings ask for.
+        DataError: the data cannot be used.
+        TrainingError: training cannot go on.
+    """
+    started = time.perf_counter()
+    kernels, why = kernel_path(config)
+    claim_run_dir(config.run_dir)
+    write_json(config.run_dir / "run.json", describe_run(config, f"{kernels.value} ({why})"))
+    data = config.data.prepare()
+    if not len(data.train):
+        raise ConfigError("no conversation is left to train on; lower data.val_fraction")
+    feed = Feed.of(config, derived)
+    console = RunConsole(log_every=config.train.log_every)
+    with ExitStack() as stack:
+        log = stack.enter_context(_open_loggers(config))
+        steps = config.train.steps or feed.count_steps(data.train)
+        # Its workers are forked before the model takes memory.
+        stream = stack.enter_context(feed.training_stream(data.train))
+        device = stack.enter_context(parallel_session(config.seed, config.train.threads))
+        trainee = build_trainee(
+            config,
+            tokenizer_vocab_size=derived.tokenizer.vocab_size,
+            kernels=kernels,
+            steps=steps,
+        )
+        runner = StepRunner(
+            model=trainee.model,
+            device=device,
+            average=config.loss.average,
+            real_boundaries=config.packing.real_boundaries,
+        )
+        console.header(
+            _header(config, derived, data, trainee.parameters, steps, f"{kernels.value} ({why})")
+        )
+        loop = Loop(
+            trainee=trainee,
+            runner=runner,
+            feed=feed,
+            steps=steps,
+            eval_every=config.train.eval_every,
+            validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
+            log=log,
+            console=console,
+        )
+        progress = Progress(speed=Speed(skip_steps=config.train.speed_skip_steps))
+        console.start(steps)
+        stack.callback(console.stop)
+        try:
+            loop.train(iter(feed.step_batches(stream)), progress)
+        finally:
+            # Also of a run that fails: what it has read and trained on is known.
+            _write_samples(config, data, progress, stream.accounting)
+        console.stop()
+        summary = summary_json(progress, device, time.perf_counter() - started)
+    write_json(config.run_dir / "summary.json", summary)
+    console.summary(summary_rows(summary, stream.accounting, config.run_dir))
+    final = progress.validations[-1][1].loss if progress.validations else None
+    return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
+
+
+@contextmanager
+def _open_loggers(config: RunConfig) -> Iterator[Any]:
+    """A function that hands each record to every logger; ``metrics.jsonl`` is always one."""
+    loggers = dict(config.logger)
+    if not any(isinstance(logger, JsonlLogger) for logger in loggers.values()):
+        loggers["jsonl"] = JsonlLogger()
+    with ExitStack() as stack:
+        sinks: list[MetricSink] = []
+        for logger in loggers.values():
+            sink = logger.open(config.run_dir)
+            stack.callback(sink.close)
+            sinks.append(sink)
+
+        def log(metrics: Metrics) -> None:
+            for sink in sinks:
+                sink.log(metrics)
+
+        yield log
+
+
+def _write_samples(
+    config: RunConfig, data: PreparedData, progress: Progress, train: Accounting
+) -> None:
+    val = progress.validations[0][1].accounting if progress.validations else Accounting()
+    content = samples_json(data.notes, train, progress.speed.total.samples, val)
+    write_json(config.run_dir / "samples.json", content)
+
+
+def _header(
+    config: RunConfig,
+    derived: Derived,
+    data: PreparedData,
+    parameters: int,
+    steps: int,
+    kernels: str,
+) -> dict[str, str]:
+    packing, train = config.packing, config.train
+    if packing.mode is PackingMode.NONE:
+        who = f"none: rectangles of {derived.micro_batch_size} conversations"
+    else:
+        who = f"{packing.mode.value}, {type(config.packer).__name__}"
+        if packing.mode is PackingMode.LOADER:
+            who += f" over {packing.loader_buffer_size} samples"
+    batch = (
+        f"{train.global_batch_tokens:,} slots"
+        if train.global_batch_tokens
+        else f"{train.global_batch_samples:,} conversations"
+    )
+    return {
+        "model": f"{parameters:,} parameters, {config.model.num_layers} layers of "
+        f"{config.model.hidden_size}",
+        "kernels": kernels,
+        "data": f"{data.name}: {len(data.train):,} conversations to train on, "
+        f"{len(data.val):,} to validate on",
+        "packing": who,
+        "capacity": f"{packing.capacity:,} tokens, pad multiple {derived.pad_multiple}",
+        "batch": f"{batch} per step, {steps:,} steps",
+        "run": str(config.run_dir),
+    }

@@ -1,0 +1,89 @@
+"""The settings that are the engine's own: ``train`` and ``loss``. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LossAverage(Enum):
+    """What weighs the same in the loss of a step."""
+
+    TOKEN = "token"
+    SAMPLE = "sample"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The ``loss`` section.
+
+    Attributes:
+        average: ``token``: every loss token of the step weighs the same; ``sample``: every
+            conversation does. Neither depends on how the step was packed.
+    """
+
+    average: LossAverage = LossAverage.TOKEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """The ``train`` section.
+
+    Attributes:
+        steps: optimizer steps; or set ``epochs``.
+        epochs: passes over the training conversations; or set ``steps``.
+        global_batch_tokens: slots per optimizer step; or set ``global_batch_samples``.
+        global_batch_samples: conversations per optimizer step (``none`` and ``trainer`` only).
+        micro_batch_size: conversations per padded rectangle (``none`` only). None: 4.
+        eval_every: optimizer steps between two validations; 0: only at the start and the end.
+        log_every: optimizer steps between two lines on a console that is no terminal.
+        speed_skip_steps: first steps left out of the speeds: caches and allocators warm up.
+        threads: torch threads on a CPU. None: torch's choice.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    global_batch_tokens: int | None = None
+    global_batch_samples: int | None = None
+    micro_batch_size: int | None = None
+    eval_every: int = 0
+    log_every: int = 10
+    speed_skip_steps: int = 2
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "epochs",
+            "global_batch_tokens",
+            "global_batch_samples",
+            "micro_batch_size",
+            "log_every",
+            "threads",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
+        for name in ("eval_every", "speed_skip_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+        _one_of("steps", self.steps, "epochs", self.epochs)
+        _one_of(
+            "global_batch_tokens",
+            self.global_batch_tokens,
+            "global_batch_samples",
+            self.global_batch_samples,
+        )
+
+
+def _one_of(first: str, first_value: int | None, second: str, second_value: int | None) -> None:
+    if (first_value is None) == (second_value is None):
+        state = "neither is set" if first_value is None else "both are set"
+        raise ValueError(
+            f"{first}={_text(first_value)}, {second}={_text(second_value)}: {state}; set exactly "
+            f"one and the other to null"
+        )
+
+
+def _text(value: int | None) -> str:
+    return "null" if value is None else str(value)

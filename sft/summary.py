@@ -1,0 +1,94 @@
+"""``summary.json`` and ``samples.json``, and the table on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data.accounting import Accounting
+from sft.loop import Progress
+from sft.metrics import peak_memory_bytes
+
+
+def summary_json(progress: Progress, device: torch.device, wall_seconds: float) -> dict[str, Any]:
+    """What a run comes to; the figures that a comparison reads."""
+    speed = progress.speed
+    rates = speed.timed.rates(speed.timed_seconds)
+    validations = [
+        {"step": step, "val_loss": result.loss, "val_loss_tokens": result.loss_tokens}
+        for step, result in progress.validations
+    ]
+    return {
+        "steps": progress.steps,
+        "final_loss": progress.last_loss,
+        "final_val_loss": validations[-1]["val_loss"] if validations else None,
+        "validations": validations,
+        "slot_tokens": speed.total.slot_tokens,
+        "real_tokens": speed.total.real_tokens,
+        "loss_tokens": speed.total.loss_tokens,
+        "samples": speed.total.samples,
+        "microbatches": speed.total.microbatches,
+        "fill": speed.total.fill,
+        "timed_steps": speed.timed_steps,
+        "timed_seconds": speed.timed_seconds,
+        "slot_tokens_per_s": rates.get("slot_tokens_per_s"),
+        "real_tokens_per_s": rates.get("real_tokens_per_s"),
+        "loss_tokens_per_s": rates.get("loss_tokens_per_s"),
+        "step_time_shares": speed.shares(),
+        "peak_memory_bytes": peak_memory_bytes(device),
+        "wall_seconds": wall_seconds,
+    }
+
+
+def samples_json(
+    notes: Mapping[str, Any], train: Accounting, trained: int, val: Accounting
+) -> dict[str, Any]:
+    """The accounting of conversations: what was read, kept, dropped, truncated, trained on.
+
+    ``kept`` of the training conversations is ``trained`` plus ``not_trained``: those that the
+    loader had already handed over when the last step was done.
+
+    Args:
+        notes: from preparing the data.
+        train: of the training stream.
+        trained: conversations in the steps that were done.
+        val: of one validation.
+    """
+    assert trained <= train.kept
+    return {
+        "prepared": dict(notes),
+        "train": {**train.to_json(), "trained": trained, "not_trained": train.kept - trained},
+        "val": val.to_json(),
+    }
+
+
+def summary_rows(
+    summary: Mapping[str, Any], accounting: Accounting, run_dir: Path
+) -> dict[str, str]:
+    """The closing table, by row."""
+    rows = {"steps": f"{summary['steps']:,}", "training loss": f"{summary['final_loss']:.4f}"}
+    validations = summary["validations"]
+    if validations:
+        rows["validation loss"] = (
+            f"{validations[0]['val_loss']:.4f} -> {validations[-1]['val_loss']:.4f}"
+        )
+    rows["tokens"] = (
+        f"{summary['real_tokens']:,} real, {summary['loss_tokens']:,} with loss, "
+        f"{summary['slot_tokens']:,} slots"
+    )
+    rows["fill"] = f"{summary['fill']:.4f} over {summary['microbatches']:,} microbatches"
+    if summary["real_tokens_per_s"] is not None:
+        rows["tokens/s"] = (
+            f"{summary['real_tokens_per_s']:,.0f} real, {summary['loss_tokens_per_s']:,.0f} with "
+            f"loss, {summary['slot_tokens_per_s']:,.0f} slots, over {summary['timed_steps']} steps"
+        )
+        shares = summary["step_time_shares"].items()
+        rows["step time"] = ", ".join(f"{n.replace('_', ' ')} {s:.1%}" for n, s in shares)
+    rows["conversations"] = accounting.describe()
+    rows["peak memory"] = f"{summary['peak_memory_bytes'] / 2**30:.2f} GiB"
+    rows["wall time"] = f"{summary['wall_seconds']:.0f} s"
+    rows["results"] = str(run_dir)
+    return rows
