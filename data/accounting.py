@@ -20,7 +20,7 @@ class Accounting:
         read: conversations seen.
         kept: conversations that became a sample.
         dropped: conversations per reason.
-        examples: the first five ``file:line`` per reason.
+        examples: the first five distinct ``file:line`` per reason.
         truncated_samples: samples whose end was cut off.
         truncated_tokens: tokens cut off, over all samples.
         real_tokens: tokens in the kept samples.
@@ -93,7 +93,9 @@ class Accounting:
     def _drop(self, reason: str, count: int, source_ids: list[str]) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
         examples = self.examples.setdefault(reason, [])
-        examples += source_ids[: _EXAMPLES_KEPT - len(examples)]
+        # A line that comes again each epoch is one example.
+        new = [source_id for source_id in source_ids if source_id not in examples]
+        examples += new[: _EXAMPLES_KEPT - len(examples)]
 
     def _describe_reason(self, reason: str) -> str:
         shown = self.examples[reason][:_EXAMPLES_SHOWN]

@@ -8,7 +8,7 @@ depends on the number of workers, and a buffer of ours is always one window of t
 Energon leaves out, without a word, every sample that ``select_samples_to_pack`` does not return
 or that raises. So nothing is ever skipped here: a conversation that cannot be used travels on as
 :class:`~data.chat.Dropped` in a group of its own, and is counted where it arrives. An exception in
-a hook is therefore always a fault of ours or a setting (``data.overlong=error``), and ends the run.
+a hook is therefore always a fault of ours, and ends the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, stateless
-from megatron.energon.errors import FatalSampleError
 from megatron.energon.flavors.base_dataset import SavableDataset
 from megatron.energon.metadataset.loader_interface import LoadedDataset
 
@@ -51,6 +50,7 @@ class _Outcome:
     outcome: Sample | Dropped
     window: int
     group_count: int
+    refusal: str | None
 
 
 @dataclass(slots=True)
@@ -61,6 +61,7 @@ class _Group:
     accounting: Accounting
     window: int
     group_count: int
+    refusal: str | None
 
 
 @dataclass(slots=True)
@@ -71,6 +72,7 @@ class _Window[Item: (Sample, Pack)]:
     items: list[Item]
     accounting: Accounting = field(default_factory=Accounting)
     fewest_rows: int = 0
+    refusal: str | None = None
 
 
 class _RecordDataset(SavableDataset[_Record]):  # type: ignore[misc]
@@ -139,13 +141,18 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
 
     @stateless  # type: ignore[untyped-decorator]
     def encode_sample(self, sample: _Record) -> _Outcome | _Group:
-        outcome = self.encode(sample.line, sample.source_id)
+        refusal = None
+        try:
+            outcome = self.encode(sample.line, sample.source_id)
+        except DataError as error:
+            # Raised here, it would reach the user inside a worker's stack trace.
+            outcome, refusal = Dropped(sample.source_id, "refused"), str(error)
         if self.layout is not None:
-            return _Outcome(outcome, sample.window, group_count=0)
+            return _Outcome(outcome, sample.window, 0, refusal)
         accounting = Accounting()
         accounting.add(outcome)
         item = outcome if isinstance(outcome, Sample) else None
-        return _Group(item, accounting, sample.window, sample.window_size)
+        return _Group(item, accounting, sample.window, sample.window_size, refusal)
 
     def select_samples_to_pack(self, samples: list[_Outcome]) -> list[list[_Outcome]]:
         assert self.layout is not None
@@ -170,7 +177,8 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
             accounting.add(s.outcome)
         kept = [s.outcome for s in samples if isinstance(s.outcome, Sample)]
         pack = Pack.of(self.layout.loader_row(kept)) if kept else None
-        return _Group(pack, accounting, samples[0].window, samples[0].group_count)
+        refusal = next((s.refusal for s in samples if s.refusal), None)
+        return _Group(pack, accounting, samples[0].window, samples[0].group_count, refusal)
 
     def batch_group_criterion(self, sample: _Group) -> tuple[int, int]:
         return sample.window, sample.group_count
@@ -181,6 +189,7 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
             if group.item is not None:
                 window.items.append(group.item)
             window.accounting.merge(group.accounting)
+            window.refusal = window.refusal or group.refusal
         if self.layout is not None:
             lengths = [n for pack in window.items for n in pack.row.cu_seqlens.diff().tolist()]
             window.fewest_rows = self.layout.fewest_rows(lengths)
@@ -244,22 +253,26 @@ class ConversationStream[Item: (Sample, Pack)]:
     def __iter__(self) -> Iterator[Item]:
         fruitless = 0
         for window in self._arrivals():
+            if window.refusal:
+                raise DataError(window.refusal)
             self.accounting.merge(window.accounting)
             self.rows += len(window.items) if window.fewest_rows else 0
             self.fewest_rows += window.fewest_rows
             fruitless = 0 if window.items else fruitless + window.accounting.read
             if fruitless >= self._conversations:
                 raise DataError(
-                    f"no conversation can be used: {self.accounting.describe()}. Look at the lines "
-                    "named, or change data.overlong or packing.capacity"
+                    f"none of the {self._conversations:,} conversations can be used: "
+                    f"{self.accounting.describe()}. Look at the lines named, or change "
+                    "data.overlong or packing.capacity"
                 )
             yield from window.items
 
     def _arrivals(self) -> Iterator[_Window[Item]]:
         try:
             yield from self._windows
-        except (FatalSampleError, DataError, RuntimeError) as error:
-            raise _readable(error) from error
+        except DataError as error:
+            # From a worker it comes with the worker's stack trace as its text.
+            raise DataError(str(error).rpartition("data.errors.DataError: ")[2].strip()) from error
 
     def close(self) -> None:
         """End the worker processes; the stream cannot be used afterwards."""
@@ -282,13 +295,3 @@ class ConversationStream[Item: (Sample, Pack)]:
 
 def _reraise(error: Exception, _sample: Any, _sources: Any = None) -> None:
     raise error
-
-
-def _readable(error: BaseException) -> BaseException:
-    """The DataError behind an error that crossed a worker process, if there is one."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, DataError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return error

@@ -70,7 +70,11 @@ class Feed:
     def validation_stream(self, records: Records) -> ConversationStream[Any]:
         """Every validation conversation once, in the order of the file."""
         order = WindowOrder(
-            rows=len(records), window_size=self._window, epochs=1, shuffle=False, seed=0
+            rows=len(records),
+            window_size=self._window(len(records)),
+            epochs=1,
+            shuffle=False,
+            seed=0,
         )
         return self._stream(records, order, num_workers=0)
 
@@ -132,17 +136,19 @@ class Feed:
     def _order(self, rows: int, epochs: int | None) -> WindowOrder:
         return WindowOrder(
             rows=rows,
-            window_size=self._window,
+            window_size=self._window(rows),
             epochs=epochs,
             shuffle=self.config.data.shuffle,
             seed=self.config.seed,
         )
 
-    @property
-    def _window(self) -> int:
-        if self.loader_packs:
-            return self.config.packing.loader_buffer_size
-        return _SAMPLES_PER_WINDOW
+    def _window(self, rows: int) -> int:
+        # Never more than an epoch: a small file would be read ahead many times over, and a
+        # conversation could share a row with itself.
+        wanted = (
+            self.config.packing.loader_buffer_size if self.loader_packs else _SAMPLES_PER_WINDOW
+        )
+        return min(wanted, rows)
 
     @property
     def _workers(self) -> int:

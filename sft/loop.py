@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from data.packing.batch import StepBatch
 from data.packing.microbatches import to_microbatches
+from data.packing.settings import PackingMode
 from sft.build import Trainee
 from sft.console import RunConsole
 from sft.errors import TrainingError
@@ -28,12 +29,16 @@ class Progress:
         speed: counts and times.
         last_loss: of the last step.
         validations: (step, result), in order.
+        rows: that the trainer has packed.
+        fewest_rows: a lower bound on the rows those steps need, by any packer.
     """
 
     speed: Speed
     steps: int = 0
     last_loss: float | None = None
     validations: list[tuple[int, Validation]] = field(default_factory=list)
+    rows: int = 0
+    fewest_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,10 @@ class Loop:
             )
         with timer.phase("packing"):
             microbatches = to_microbatches(batch, self.feed.layout)
-            counts = Counts.of(microbatches)
+        counts = Counts.of(microbatches)
+        if self.feed.config.packing.mode is PackingMode.TRAINER:
+            progress.rows += len(microbatches)
+            progress.fewest_rows += self.feed.layout.fewest_rows([len(s) for s in batch.samples])
         with timer.phase("forward_backward"):
             self.trainee.model.zero_grad_buffer()
             self.trainee.optimizer.zero_grad()

@@ -102,6 +102,8 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
             # Also of a run that fails: what it has read and trained on is known.
             _write_samples(config, data, progress, stream.accounting)
         console.stop()
+        if feed.loader_packs:
+            progress.rows, progress.fewest_rows = stream.rows, stream.fewest_rows
         summary = summary_json(progress, device, time.perf_counter() - started)
     write_json(config.run_dir / "summary.json", summary)
     console.summary(summary_rows(summary, stream.accounting, config.run_dir))

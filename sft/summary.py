@@ -14,7 +14,11 @@ from sft.metrics import peak_memory_bytes
 
 
 def summary_json(progress: Progress, device: torch.device, wall_seconds: float) -> dict[str, Any]:
-    """What a run comes to; the figures that a comparison reads."""
+    """What a run comes to; the figures that a comparison reads.
+
+    ``rows`` are those packed, by the loader also ahead of the last step, and ``fewest_rows`` the
+    lower bound on them; both null where nobody packs.
+    """
     speed = progress.speed
     rates = speed.timed.rates(speed.timed_seconds)
     validations = [
@@ -32,6 +36,8 @@ def summary_json(progress: Progress, device: torch.device, wall_seconds: float) 
         "samples": speed.total.samples,
         "microbatches": speed.total.microbatches,
         "fill": speed.total.fill,
+        "rows": progress.rows or None,
+        "fewest_rows": progress.fewest_rows or None,
         "timed_steps": speed.timed_steps,
         "timed_seconds": speed.timed_seconds,
         "slot_tokens_per_s": rates.get("slot_tokens_per_s"),
@@ -80,6 +86,10 @@ def summary_rows(
         f"{summary['slot_tokens']:,} slots"
     )
     rows["fill"] = f"{summary['fill']:.4f} over {summary['microbatches']:,} microbatches"
+    if summary["rows"]:
+        rows["rows"] = f"{summary['rows']:,} packed; no packer needs fewer than " + (
+            f"{summary['fewest_rows']:,}"
+        )
     if summary["real_tokens_per_s"] is not None:
         rows["tokens/s"] = (
             f"{summary['real_tokens_per_s']:,.0f} real, {summary['loss_tokens_per_s']:,.0f} with "

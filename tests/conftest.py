@@ -55,7 +55,9 @@ def make_sample(length: int, *, seed: int = 0, targets: float = 0.4, name: str =
 def write_chats(tmp_path: Path) -> Callable[..., Path]:
     """Write a JSONL file of conversations; each answer is as long as asked for."""
 
-    def write(answers: list[int], name: str = "chats.jsonl", extra: list[str] | None = None) -> Path:
+    def write(
+        answers: list[int], name: str = "chats.jsonl", extra: list[str] | None = None
+    ) -> Path:
         path = tmp_path / name
         lines = []
         for i, length in enumerate(answers):
@@ -99,9 +101,7 @@ def run_app(tmp_path: Path, chitchat_dir: Path) -> Iterator[Callable[..., Any]]:
         if not any(o.startswith("data=") for o in overrides):
             overrides = (f"data.cache_dir={chitchat_dir}", *overrides)
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            tree = compose(
-                "config", [*small, f"run_dir={tmp_path / f'run{count}'}", *overrides]
-            )
+            tree = compose("config", [*small, f"run_dir={tmp_path / f'run{count}'}", *overrides])
         config = resolve(tree)
         return run(config, check(config))
 
