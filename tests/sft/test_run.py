@@ -129,7 +129,7 @@ def test_none_and_trainer_see_the_same_conversations_each_step(run_app: RunApp) 
                 "train.steps=3",
                 "data.limit=200",
             ).run_dir
-        )  # fmt: skip
+        )
         for m in ("none", "trainer")
     )
     for x, y in zip(a, b, strict=True):
