@@ -108,17 +108,18 @@ def _name_tensor_types() -> None:
 def keep_freed_memory() -> bool:
     """Ask glibc to keep freed blocks instead of returning them to the system at once.
 
-    By default glibc maps every block above 32 MB afresh and unmaps it when it is freed, so that
-    each large activation is paid for in page faults, step after step. A packed row makes larger
-    activations than a single sample, so this would tax packing most.
+    By default glibc gives the top of its heap back as soon as a few blocks there are free, and
+    maps the largest blocks afresh each time. A training step frees and takes the same activations
+    over and over, so it pays for them in page faults, step after step; a packed row, whose
+    activations are larger, pays most.
 
     Returns:
         Whether it was done; another C library has other rules, and training works without.
     """
-    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD in malloc.h
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
-    largest = 2**31 - 1
-    return bool(mallopt(mmap_threshold, largest)) and bool(mallopt(trim_threshold, largest))
+    # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD in malloc.h; glibc takes no more than 32 MiB for the
+    # first.
+    return bool(mallopt(-3, 32 * 2**20)) and bool(mallopt(-1, 2**31 - 1))

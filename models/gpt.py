@@ -5,6 +5,7 @@ The only file that knows ``PackedSeqParams``.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 from enum import Enum
@@ -41,18 +42,27 @@ def choose_kernel_path(wanted: str) -> tuple[KernelPath, str]:
     """
     if wanted == KernelPath.TORCH.value:
         return KernelPath.TORCH, "asked for"
-    if not torch.cuda.is_available():
-        missing = "no CUDA device"
-    elif importlib.util.find_spec("transformer_engine") is None:
-        missing = "transformer_engine is not installed"
-    elif importlib.util.find_spec("transformer_engine_torch") is None:
-        missing = "transformer_engine is installed without its torch extension"
-    else:
+    missing = "no CUDA device" if not torch.cuda.is_available() else _transformer_engine_fault()
+    if missing is None:
         why = "asked for" if wanted == KernelPath.TRANSFORMER_ENGINE.value else "CUDA is there"
         return KernelPath.TRANSFORMER_ENGINE, why
     if wanted == KernelPath.TRANSFORMER_ENGINE.value:
         raise ValueError(f"{missing}; use attention=torch, or auto to let the machine decide")
     return KernelPath.TORCH, missing
+
+
+def _transformer_engine_fault() -> str | None:
+    """What keeps Transformer Engine from being used, or None.
+
+    Where its torch extension lies differs between its packages, so only importing it tells.
+    """
+    if importlib.util.find_spec("transformer_engine") is None:
+        return "transformer_engine is not installed"
+    try:
+        importlib.import_module("transformer_engine.pytorch")
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"transformer_engine is installed but cannot be imported ({error})"
+    return None
 
 
 def build_gpt(shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath) -> GPTModel:
