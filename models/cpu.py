@@ -8,7 +8,6 @@ call changed here would have raised, so nothing that worked before behaves diffe
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +27,6 @@ def adapt_to_cpu() -> None:
     _lead_device_queries()
     _lead_factories()
     _name_tensor_types()
-    keep_freed_memory()
 
 
 def _lead_device_queries() -> None:
@@ -104,22 +102,3 @@ def _name_tensor_types() -> None:
 
     torch.Tensor.type = type_name  # type: ignore[assignment, method-assign]
 
-
-def keep_freed_memory() -> bool:
-    """Ask glibc to keep freed blocks instead of returning them to the system at once.
-
-    By default glibc gives the top of its heap back as soon as a few blocks there are free, and
-    maps the largest blocks afresh each time. A training step frees and takes the same activations
-    over and over, so it pays for them in page faults, step after step; a packed row, whose
-    activations are larger, pays most.
-
-    Returns:
-        Whether it was done; another C library has other rules, and training works without.
-    """
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return False
-    # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD in malloc.h; glibc takes no more than 32 MiB for the
-    # first.
-    return bool(mallopt(-3, 32 * 2**20)) and bool(mallopt(-1, 2**31 - 1))

@@ -43,7 +43,7 @@ class RunConsole:
             BarColumn(bar_width=16),
             TextColumn("{task.fields[line]}"),
             TextColumn("ETA"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeRemainingColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
         )

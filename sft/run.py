@@ -153,7 +153,7 @@ def _header(
     else:
         who = f"{packing.mode.value}, {type(config.packer).__name__}"
         if packing.mode is PackingMode.LOADER:
-            who += f" over {packing.loader_buffer_size} samples"
+            who += f", over up to {packing.loader_buffer_size} samples at a time"
     batch = (
         f"{train.global_batch_tokens:,} slots"
         if train.global_batch_tokens
