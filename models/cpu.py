@@ -101,4 +101,3 @@ def _name_tensor_types() -> None:
         return _TensorTypeName(result) if isinstance(result, str) else result
 
     torch.Tensor.type = type_name  # type: ignore[assignment, method-assign]
-

@@ -44,7 +44,10 @@ def check(config: RunConfig) -> Derived:
     try:
         config.model.padded_vocab_size(tokenizer.vocab_size)
     except ValueError as error:
-        raise ConfigError(f"model.{error}; data.tokenizer={config.data.tokenizer}") from error
+        raise ConfigError(
+            f"model.{error} (data.tokenizer={config.data.tokenizer}); use that many or more, or "
+            "null"
+        ) from error
     multiple = _pad_multiple(config)
     _check_capacity(config, multiple)
     return Derived(
@@ -70,18 +73,20 @@ def _pad_multiple(config: RunConfig) -> int:
 
 def _check_capacity(config: RunConfig, multiple: int) -> None:
     capacity, context = config.packing.capacity, config.model.context_length
-    if capacity % multiple:
-        below = capacity // multiple * multiple
-        choices = f"{below} or {below + multiple}" if below else f"{multiple}"
-        raise ConfigError(
-            f"packing.capacity={capacity}: must be a multiple of the pad multiple {multiple} "
-            f"(packing.pad_multiple); use {choices}"
-        )
     if capacity > context:
+        most = context // multiple * multiple
+        use = f"packing.capacity={most} or less, or " if most > 1 else ""
         raise ConfigError(
             f"packing.capacity={capacity}: larger than the model's context "
-            f"model.context_length={context}; use packing.capacity={context // multiple * multiple}"
-            " or less, or a model with a longer context"
+            f"model.context_length={context}; use {use}a model with a longer context"
+        )
+    if capacity % multiple:
+        below = capacity // multiple * multiple
+        choices = [str(c) for c in (below, below + multiple) if 0 < c <= context]
+        use = " or ".join(choices) or "a smaller packing.pad_multiple"
+        raise ConfigError(
+            f"packing.capacity={capacity}: must be a multiple of the pad multiple {multiple} "
+            f"(packing.pad_multiple); use {use}"
         )
 
 
@@ -99,7 +104,8 @@ def _check_batch(config: RunConfig) -> int:
     if tokens < capacity:
         raise ConfigError(
             f"train.global_batch_tokens={tokens}: a step must hold at least one full row; use "
-            f"packing.capacity={capacity} or more, or a smaller packing.capacity"
+            f"train.global_batch_tokens={capacity} or more, or a smaller packing.capacity than "
+            f"{capacity}"
         )
     if mode is PackingMode.LOADER and tokens % capacity:
         below = tokens // capacity * capacity

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 the run failed; 2 a setting is wrong; 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -17,14 +18,16 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError  # type: ignore[import-untyped]
 
 from data.errors import DataError
 from data.packers import ALIASES
-from sft.config import closest
+from sft.config import closest, first_line
 from sft.errors import ConfigError, TrainingError
 
 CONF_DIR = str(Path(__file__).resolve().parent.parent / "conf")
@@ -47,7 +50,7 @@ def launch(task: Task) -> None:
     # Hydra would print its own errors with exit code 1; like this it hands them over.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     try:
-        _refuse_taken(sys.argv[1:])
+        _refuse_early(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(_guarded(task))()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -55,6 +58,15 @@ def launch(task: Task) -> None:
         _exit_with(explain(error, sys.argv[1:]), BAD_CONFIG)
     except (DataError, TrainingError) as error:
         _exit_with(str(error), FAILED)
+    except MarkedYAMLError as error:
+        at = error.problem_mark
+        where = f"{at.name}:{at.line + 1}" if at else "a configuration file"
+        _exit_with(f"{where}: is not YAML ({error.problem})", BAD_CONFIG)
+    except OSError as error:
+        if _job_started:
+            raise
+        where = f"run_dir={error.filename}: cannot be written ({error.strerror})"
+        _exit_with(f"{where}; choose another directory", BAD_CONFIG)
     except ValueError as error:
         if _job_started:
             raise
@@ -102,18 +114,31 @@ def explain(error: Exception, words: Iterable[str]) -> str:
         error: ours, Hydra's or OmegaConf's.
         words: the command line.
     """
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        return _explain_missing(error)
     words = list(words)
     text = str(error).strip()
-    match = re.search(r"Could not (?:override|append|delete)[^']*'([^']*)'", text)
-    if match:
-        return _explain_override(match[1].split("=")[0].lstrip("+~"), words, text)
-    null_group = next((w for w in words if re.fullmatch(r"[a-z_/]+=null", w)), None)
-    if text.startswith("Config group override must be") and null_group:
-        return f"{null_group}: a group needs one of its options; --help lists them"
-    cause = error.__cause__
-    return f"{text}\n{cause}" if isinstance(cause, OmegaConfBaseException) else text
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        return _explain_missing(error)
+    if isinstance(error, OverrideParseException):
+        return _explain_syntax(error)
+    if isinstance(error, OmegaConfBaseException):
+        key = str(error.full_key or "").replace("hydra.run.dir", "run_dir")
+        return f"{key}: {first_line(error)}" if key else first_line(error)
+    if match := re.search(r"Could not (?:override|delete)[^']*'([^']*)'", text):
+        if unknown := _explain_unknown(match[1].split("=")[0], words):
+            return unknown
+    match = re.search(r"already at '([^']+)'|Multiple values for (\S+)\.|'\+\+([^'=]+)=", text)
+    if match and (given := _word(key := next(filter(None, match.groups())), words)) != key:
+        return f"{given}: {key} is there already; leave out the +, as {given.lstrip('+')}"
+    if match := re.search(r"Ambiguous value for argument '([^']*)'", text):
+        return f"{match[1]}: several values are a sweep, one run for each; add -m to ask for that"
+    if text.startswith("Config group override must be"):
+        word = next(filter(_chooses_no_option, words), text)
+        return f"{word}: a group needs one of its options (--help lists them), or leave it out"
+    # Hydra's advice to append a key does not hold here: settings know which keys there are.
+    said = [line for line in text.splitlines() if not line.startswith("To append")]
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        said.append(first_line(error.__cause__))
+    return "\n".join(said)
 
 
 def _explain_missing(error: MissingConfigException) -> str:
@@ -128,30 +153,65 @@ def _explain_missing(error: MissingConfigException) -> str:
     return f"{group}={name}: there is no such {group}.{hint} Allowed: {', '.join(options)}"
 
 
-def _explain_override(key: str, words: Iterable[str], text: str) -> str:
+def _explain_syntax(error: OverrideParseException) -> str:
+    said = [line for line in error.message.splitlines() if " input " in line or "missing" in line]
+    reason = f" ({said[0]})" if said else ""
+    return (
+        f"{error.override}: cannot be read as key=value{reason}; a value with blanks, brackets or "
+        "commas needs quotes within quotes, as 'key=\"value\"'"
+    )
+
+
+def _explain_unknown(key: str, words: Iterable[str]) -> str | None:
     from hydra import compose, initialize_config_dir  # the tree that the key was looked up in
 
-    given = next((w for w in words if w.lstrip("+~").split("=")[0] == key), key)
+    choices = [w for w in words if "," not in w and _is_group(w.partition("=")[0])]
+    ours = [w for w in choices if (Path(CONF_DIR) / f"{w.replace('=', '/')}.yaml").exists()]
+    if any(key.startswith(w.partition("=")[0] + ".") for w in choices if w not in ours):
+        return None  # of an option in a --config-dir: its keys are not known here
     try:
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            keys = _keys(compose("config"))
+            tree = compose("config", ours)
     except HydraException:
-        return text
-    guess = closest(key, keys)
-    hint = f" Did you mean {guess}?" if guess else ""
+        return None  # the mistake is in an option's file
+    keys = _keys(tree)
+    if key in keys or key.startswith("hydra."):
+        return None  # about its value, or not about a key of ours
     section = key.rpartition(".")[0]
-    inside = sorted(k for k in keys if k.rpartition(".")[0] == section) or sorted(
-        {k.split(".")[0] for k in keys}
+    while section and not isinstance(OmegaConf.select(tree, section), DictConfig):
+        section = section.rpartition(".")[0]
+    siblings = OmegaConf.select(tree, section) if section else tree
+    inside = ", ".join(sorted(str(name) for name in siblings if name != "_target_"))
+    guess = closest(key, [*keys, *filter(_is_group, os.listdir(CONF_DIR))])
+    hint = f" Did you mean {guess}?" if guess else ""
+    where = f"in {section}" if section else "at the top level"
+    return f"{_word(key, words)}: there is no such key.{hint} Keys {where}: {inside}"
+
+
+def _word(key: str, words: Iterable[str]) -> str:
+    """What was typed for a key."""
+    return next((w for w in words if w.lstrip("+~").split("=")[0] == key), key)
+
+
+def _is_group(name: str) -> bool:
+    return bool(re.fullmatch(r"\w+(/\w+)*", name)) and (Path(CONF_DIR) / name).is_dir()
+
+
+def _chooses_no_option(word: str) -> bool:
+    """Whether a group is given what is no name: null, a number."""
+    return _is_group(word.partition("=")[0]) and not isinstance(
+        OverridesParser.create().parse_override(word).value(), str | list
     )
-    return f"{given}: there is no such key.{hint} Keys there: {', '.join(inside)}"
 
 
 def _keys(tree: DictConfig, prefix: str = "") -> list[str]:
+    """Every key of a tree, its sections too."""
     found: list[str] = []
     for name in map(str, tree):
-        key = f"{prefix}{name}"
+        found.append(f"{prefix}{name}")
         node = None if OmegaConf.is_missing(tree, name) else tree._get_node(name)
-        found += _keys(node, f"{key}.") if isinstance(node, DictConfig) else [key]
+        if isinstance(node, DictConfig):
+            found += _keys(node, f"{prefix}{name}.")
     return [k for k in found if not k.endswith("_target_")]
 
 
@@ -164,19 +224,35 @@ def log_library_warnings() -> None:
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
 
-def _refuse_taken(words: Iterable[str]) -> None:
-    """Refuse a named directory that holds a run, before Hydra writes its files into it."""
+def _refuse_early(words: Iterable[str]) -> None:
+    """Refuse what Hydra would accept, and act upon, before the settings are seen.
+
+    It writes into the run's directory first, and of two options of a group it takes the last.
+    """
     for word in words:
-        key, _, value = word.partition("=")
-        if key in ("run_dir", "hydra.run.dir") and (Path(value) / "run.json").exists():
-            raise ConfigError(f"{word}: already holds a run; choose another directory or remove it")
+        key, _, value = word.lstrip("+").partition("=")
+        value = value.strip("'\"")
+        if key in ("run_dir", "hydra.run.dir"):
+            if value in ("", "null"):
+                raise ConfigError(f"{word}: must name a directory")
+            if (Path(value) / "run.json").exists():
+                raise ConfigError(
+                    f"{word}: already holds a run; choose another directory or remove it"
+                )
+        several = value.startswith("[") and "," in value
+        if several and _is_group(key) and key not in ("logger", "experiment"):
+            sweep = f"-m {key}={value.strip('[]').replace(' ', '')}"
+            raise ConfigError(f"{word}: takes one option; to try several, sweep: {sweep}")
 
 
 def _discard_untouched(run_dir: Path) -> None:
     """Remove the directory of a run that was refused, if all it holds is what Hydra wrote."""
     if {p.name for p in run_dir.iterdir()} <= {".hydra", "train.log"}:
         logging.shutdown()
-        shutil.rmtree(run_dir)
+        shutil.rmtree(run_dir / ".hydra", ignore_errors=True)
+        (run_dir / "train.log").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a link, a mount point: it is empty now
+            run_dir.rmdir()
 
 
 def _exit_with(message: str, code: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -19,11 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    InterpolationResolutionError,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from data.packers.base import Packer
 from data.packing.settings import PackingSettings
@@ -93,6 +90,9 @@ _SECTIONS: dict[str, type[Any]] = {
 }
 
 
+_MAX_SEED = 2**32 - 1  # what every generator that is seeded with it takes
+
+
 def resolve(tree: DictConfig) -> RunConfig:
     """Turn the composed tree into typed settings.
 
@@ -109,6 +109,10 @@ def resolve(tree: DictConfig) -> RunConfig:
         "run_dir": Path(_scalar(plain, "run_dir", str)),
         "attention": _scalar(plain, "attention", Attention),
     }
+    if not 0 <= values["seed"] <= _MAX_SEED:
+        raise ConfigError(f"seed={values['seed']}: must be from 0 to {_MAX_SEED}")
+    if not plain["run_dir"]:
+        raise ConfigError("run_dir=: must name a directory")
     for name, base in _COMPONENTS.items():
         values[name] = component(plain.get(name), base, name)
     for name, schema in _SECTIONS.items():
@@ -135,8 +139,10 @@ def component(node: Any, base: Any, key: str) -> Any:
     """
     settings = dict(_mapping(node, key))
     target = settings.pop("_target_", None)
-    if not isinstance(target, str):
-        raise ConfigError(f"{key}._target_={target}: must name a class, as package.module.Class")
+    if not isinstance(target, str) or not all(target.split(".")) or "." not in target:
+        raise ConfigError(
+            f"{key}._target_={_show(target)}: must name a class, as package.module.Class"
+        )
     return structured(settings, _component_class(target, base, key), key)
 
 
@@ -145,15 +151,18 @@ def _component_class(target: str, base: type[Any], key: str) -> type[Any]:
     wanted = f"{key}._target_={target}: must name a {base.__name__} dataclass"
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
         raise ConfigError(
-            f"{wanted}, and {module_name or 'its module'} cannot be imported ({error}). A module "
-            "outside this repository must be on PYTHONPATH"
+            f"{wanted}, and {module_name} cannot be imported ({error}). A module outside this "
+            "repository must be on PYTHONPATH"
         ) from error
     except AttributeError:
         raise ConfigError(f"{wanted}, and {module_name} has no {class_name}") from None
     if not (isinstance(found, type) and issubclass(found, base) and is_dataclass(found)):
         raise ConfigError(wanted)
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise ConfigError(f"{wanted}, and {class_name} is abstract: it does not define {missing}")
     return found
 
 
@@ -170,11 +179,14 @@ def structured[T](settings: Mapping[str, Any], schema: type[T], key: str) -> T:
         has_default = f.default is not MISSING or f.default_factory is not MISSING
         if settings.get(f.name, "???" if not has_default else None) == "???":
             raise ConfigError(
-                f"{key}.{f.name}: no value; set it, as {key}.{f.name}={_type_name(hints[f.name])}"
+                f"{key}.{f.name}: has no value and needs one: {key}.{f.name}=... "
+                f"({_type_name(hints[f.name])})"
             )
     converted = {}
     for name, value in settings.items():
         converted[name] = _enum_member(value, hints[name], f"{key}.{name}")
+        if hints[name] is bool and isinstance(value, int) and value not in (0, 1):
+            raise ConfigError(f"{key}.{name}={value}: must be {_type_name(bool)}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), converted)
         return typing.cast(T, OmegaConf.to_object(merged))
@@ -186,34 +198,38 @@ def structured[T](settings: Mapping[str, Any], schema: type[T], key: str) -> T:
     except ValueError as error:
         raise ConfigError(_with_key(str(error), key)) from error
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{key}: {error}") from error
-
-
-def describe_keys(schema: type[Any]) -> list[str]:
-    """The keys a component or section takes."""
-    return [f.name for f in fields(schema) if f.init]
+        raise ConfigError(f"{key}: {first_line(error)}") from error
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    by_lower = {k.lower(): k for k in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
+
+
+def first_line(error: OmegaConfBaseException) -> str:
+    """What OmegaConf says, without the lines on its own types that follow."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _plain(tree: DictConfig) -> dict[str, Any]:
     try:
         container = OmegaConf.to_container(tree, resolve=True)
-    except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {error.msg or error}") from error
     except OmegaConfBaseException as error:
-        raise ConfigError(str(error)) from error
+        key = str(error.full_key or "")
+        value: Any = OmegaConf.to_container(tree, resolve=False)
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        given = "" if value is None else f"={_show(value)}"
+        raise ConfigError(f"{key}{given}: {first_line(error)}") from error
     return typing.cast(dict[str, Any], container)
 
 
 def _mapping(node: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(node, Mapping):
-        found = "nothing" if node is None else _show(node)
-        raise ConfigError(f"{key}={found}: a group of settings must stand here")
+        why = "it cannot be removed or null" if node is None else "not one value"
+        raise ConfigError(f"{key}={_show(node)}: a group of settings must stand here, {why}")
     return node
 
 
@@ -250,8 +266,7 @@ def _enum_member(value: Any, hint: Any, key: str) -> Any:
     try:
         return kinds[0](value)
     except ValueError:
-        allowed = ", ".join(str(member.value) for member in kinds[0])
-        raise ConfigError(f"{key}={_show(value)}: must be one of {allowed}") from None
+        raise ConfigError(f"{key}={_show(value)}: must be {_type_name(hint)}") from None
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -269,10 +284,21 @@ _TYPE_NAMES = {
 
 
 def _type_name(hint: Any) -> str:
-    return " or ".join(_TYPE_NAMES.get(a, getattr(a, "__name__", "?")) for a in _alternatives(hint))
+    return " or ".join(map(_kind_name, _alternatives(hint)))
+
+
+def _kind_name(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(str(member.value) for member in kind)
+    return _TYPE_NAMES.get(kind, getattr(kind, "__name__", "?"))
 
 
 def _show(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {_show(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_show, value)) + "]"
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
