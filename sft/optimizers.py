@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class AdamW(Optimizer):
             adam_beta1=self.beta1,
             adam_beta2=self.beta2,
             adam_eps=self.epsilon,
-            clip_grad=self.clip_grad_norm,
+            # No limit rather than none: Megatron-Core measures the norm only where it may clip.
+            clip_grad=self.clip_grad_norm or math.inf,
         )
         return get_megatron_optimizer(config, [model])

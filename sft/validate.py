@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from data.accounting import Accounting
+from data.errors import DataError
 from data.jsonl import Records
 from data.packing.microbatches import to_microbatches
 from sft.feed import Feed
@@ -35,17 +36,24 @@ class Validation:
 
 
 def validate(runner: StepRunner, feed: Feed, records: Records) -> Validation:
-    """Run the model over every validation conversation; weights stay as they are."""
+    """Run the model over every validation conversation; weights stay as they are.
+
+    Raises:
+        DataError: no validation conversation can be used.
+    """
     start = time.perf_counter()
     runner = dataclasses.replace(runner, average=LossAverage.TOKEN)
     runner.model.eval()
     sums: list[float] = []
     tokens = 0
     with torch.no_grad(), feed.validation_stream(records) as stream:
-        for batch in feed.step_batches(stream):
-            loss = runner.forward(to_microbatches(batch, feed.layout))
-            sums += loss.sums
-            tokens += loss.denominator
+        try:
+            for batch in feed.step_batches(stream):
+                loss = runner.forward(to_microbatches(batch, feed.layout))
+                sums += loss.sums
+                tokens += loss.denominator
+        except DataError as error:
+            raise DataError(f"validation: {error}") from error
         accounting = stream.accounting
     runner.model.train()
     return Validation(

@@ -11,17 +11,11 @@ from sft.loggers.base import MetricLogger, Metrics, MetricSink
 
 @dataclass(frozen=True, kw_only=True)
 class JsonlLogger(MetricLogger):
-    """Writes each record at once, so that a run that dies leaves all it has measured.
-
-    Attributes:
-        filename: in the run's directory.
-    """
-
-    filename: str = "metrics.jsonl"
+    """Writes each record at once, so that a run that dies leaves all it has measured."""
 
     def open(self, run_dir: Path) -> MetricSink:
         """Start a new file."""
-        return _JsonlSink(run_dir / self.filename)
+        return _JsonlSink(run_dir / "metrics.jsonl")
 
 
 class _JsonlSink:

@@ -130,9 +130,7 @@ def test_settings_are_plain() -> None:
         "_target_": "data.packers.mffd.ModifiedFirstFitDecreasing",
         "max_samples_per_bin": None,
     }
-    assert tree["logger"] == {
-        "jsonl": {"_target_": "sft.loggers.jsonl.JsonlLogger", "filename": "metrics.jsonl"}
-    }
+    assert tree["logger"] == {"jsonl": {"_target_": "sft.loggers.jsonl.JsonlLogger"}}
 
 
 def test_run_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,27 @@ def test_overlong_error_names_the_line(
         )  # fmt: skip
 
 
+def test_unusable_validation_data_is_named(run_app: RunApp, write_chats: WriteChats) -> None:
+    path, val = write_chats([5, 6]), write_chats([300], name="val.jsonl")
+    with pytest.raises(DataError, match=r"^validation: none of the 1 conversations .*val\.jsonl:1"):
+        run_app(
+            "data=jsonl", f"data.path={path}", f"data.val_path={val}", "data.overlong=drop",
+            "packing.capacity=128", "train.global_batch_tokens=128", "train.steps=2",
+        )  # fmt: skip
+
+
+def test_the_gradient_norm_is_measured_with_and_without_clipping(run_app: RunApp) -> None:
+    norms = []
+    for clip in ("0", "1e-3"):
+        steps = read_metrics(
+            run_app(
+                *SMALL, "train.steps=2", "data.limit=100", f"optimizer.clip_grad_norm={clip}"
+            ).run_dir
+        )
+        norms.append(steps[0]["grad_norm"])
+    assert norms[0] == norms[1] > 0.1
+
+
 def test_a_run_directory_is_used_once(run_app: RunApp, tmp_path: Path) -> None:
     where = f"run_dir={tmp_path / 'same'}"
     run_app(*SMALL, where, "train.steps=1", "data.limit=100")
