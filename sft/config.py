@@ -255,7 +255,8 @@ def unknown_key(key: str, value: Any, known: Iterable[str]) -> str:
     guess = closest(name, known)
     hint = f" Did you mean {prefix}{'.' if prefix else ''}{guess}?" if guess else ""
     where = f"in {prefix}" if prefix else "at the top level"
-    return f"{key}={_show(value)}: there is no such key.{hint} Keys {where}: {', '.join(known) or 'none'}"
+    keys = ", ".join(known) or "none"
+    return f"{key}={_show(value)}: there is no such key.{hint} Keys {where}: {keys}"
 
 
 def _enum_member(value: Any, hint: Any, key: str) -> Any:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from data.accounting import Accounting
 from data.packing.settings import PackingMode
 from data.sources.base import PreparedData
-from sft.build import build_trainee, kernel_path
+from sft.build import Trainee, build_trainee, kernel_path
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.console import RunConsole
@@ -74,24 +76,9 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
             kernels=kernels,
             steps=steps,
         )
-        runner = StepRunner(
-            model=trainee.model,
-            device=device,
-            average=config.loss.average,
-            real_boundaries=config.packing.real_boundaries,
-        )
+        loop = _build_loop(config, feed, data, trainee, steps, device, log, console)
         console.header(
             _header(config, derived, data, trainee.parameters, steps, f"{kernels.value} ({why})")
-        )
-        loop = Loop(
-            trainee=trainee,
-            runner=runner,
-            feed=feed,
-            steps=steps,
-            eval_every=config.train.eval_every,
-            validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
-            log=log,
-            console=console,
         )
         progress = Progress(speed=Speed(skip_steps=config.train.speed_skip_steps))
         console.start(steps)
@@ -111,8 +98,36 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
     return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
 
 
+def _build_loop(
+    config: RunConfig,
+    feed: Feed,
+    data: PreparedData,
+    trainee: Trainee,
+    steps: int,
+    device: torch.device,
+    log: Callable[[Metrics], None],
+    console: RunConsole,
+) -> Loop:
+    runner = StepRunner(
+        model=trainee.model,
+        device=device,
+        average=config.loss.average,
+        real_boundaries=config.packing.real_boundaries,
+    )
+    return Loop(
+        trainee=trainee,
+        runner=runner,
+        feed=feed,
+        steps=steps,
+        eval_every=config.train.eval_every,
+        validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
+        log=log,
+        console=console,
+    )
+
+
 @contextmanager
-def _open_loggers(config: RunConfig) -> Iterator[Any]:
+def _open_loggers(config: RunConfig) -> Iterator[Callable[[Metrics], None]]:
     """A function that hands each record to every logger; ``metrics.jsonl`` is always one."""
     loggers = dict(config.logger)
     if not any(isinstance(logger, JsonlLogger) for logger in loggers.values()):
