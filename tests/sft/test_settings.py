@@ -77,6 +77,10 @@ def test_out_of_range_in_components(overrides: list[str], key: str, told: str) -
     assert f"must be {told}" in message
 
 
+def test_an_empty_run_dir_is_not_the_current_directory() -> None:
+    assert refusal(changed("run_dir=''")) == "run_dir=: must name a directory"
+
+
 def test_a_constant_schedule_has_no_lower_end() -> None:
     assert refusal(composed("schedule=constant", "+schedule.min_lr_fraction=0.5")) == (
         "schedule.min_lr_fraction=0.5: a constant schedule has no lower end; remove it or use "
