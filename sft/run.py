@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from data.accounting import Accounting
+from data.errors import DataError
 from data.packing.settings import PackingMode
 from data.sources.base import PreparedData
 from sft.build import Trainee, build_trainee, kernel_path
@@ -51,17 +52,15 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
     """Train as configured and leave the results in ``config.run_dir``.
 
     Raises:
-        ConfigError: the machine does not have what the settings ask for.
-        DataError: the data cannot be used.
+        ConfigError: the machine, or the place of the data, lacks what the settings ask for.
+        DataError: what the data holds cannot be used.
         TrainingError: training cannot go on.
     """
     started = time.perf_counter()
     kernels, why = kernel_path(config)
+    data = _prepare(config)
     claim_run_dir(config.run_dir)
     write_json(config.run_dir / "run.json", describe_run(config, f"{kernels.value} ({why})"))
-    data = config.data.prepare()
-    if not len(data.train):
-        raise ConfigError("no conversation is left to train on; lower data.val_fraction")
     feed = Feed.of(config, derived)
     console = RunConsole(log_every=config.train.log_every)
     with ExitStack() as stack:
@@ -96,6 +95,14 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
     console.summary(summary_rows(summary, stream.accounting, config.run_dir))
     final = progress.validations[-1][1].loss if progress.validations else None
     return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
+
+
+def _prepare(config: RunConfig) -> PreparedData:
+    """The conversations; what is wrong before one is read is a setting's fault."""
+    try:
+        return config.data.prepare()
+    except DataError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _build_loop(

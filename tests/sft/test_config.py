@@ -112,7 +112,7 @@ def test_a_value_may_come_from_another_key() -> None:
         resolve(composed("packer=ffs", "seed=7")).packer
         == resolve(composed("packer=ffs", "packer.seed=7")).packer
     )
-    assert settle("train.steps=${model.num_layers}")[0].train.steps == 4
+    assert settle("train.steps=${model.num_layers}", "model.num_layers=4")[0].train.steps == 4
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,18 @@ def test_the_gradient_norm_is_measured_with_and_without_clipping(run_app: RunApp
     assert norms[0] == norms[1] > 0.1
 
 
+@pytest.mark.parametrize("content", [None, "", "\n\n"])
+def test_data_that_is_not_there_is_a_setting_s_fault(
+    run_app: RunApp, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "chats.jsonl"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^data\.path=.*chats\.jsonl (does not exist|holds no)"):
+        run_app("data=jsonl", f"data.path={path}", f"run_dir={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_directory_is_used_once(run_app: RunApp, tmp_path: Path) -> None:
     where = f"run_dir={tmp_path / 'same'}"
     run_app(*SMALL, where, "train.steps=1", "data.limit=100")

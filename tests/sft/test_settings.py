@@ -130,10 +130,10 @@ def test_values_at_the_edge_are_accepted() -> None:
         (["packing.kernel_boundaries=real", "packing.mode=none"], "packing.kernel_boundaries=real: "
          "rows that are not packed have no boundaries; remove it or use packing=trainer or "
          "packing=loader"),
-        (["model.num_query_groups=3"], "model.num_query_groups=3: must divide "
-         "num_attention_heads=4"),
-        (["model.hidden_size=130"], "model.hidden_size=130: must be a multiple of "
-         "num_attention_heads=4, or set head_dim"),
+        (["model.num_attention_heads=4", "model.num_query_groups=3"], "model.num_query_groups=3: "
+         "must divide num_attention_heads=4"),
+        (["model.num_attention_heads=4", "model.head_dim=null", "model.hidden_size=130"],
+         "model.hidden_size=130: must be a multiple of num_attention_heads=4, or set head_dim"),
         (["model.vocab_size=261"], "model.vocab_size=261: the tokenizer needs 262 "
          "(data.tokenizer=bytes); use that many or more, or null"),
         (["data.tokenizer=words"], "data.tokenizer='words' is unknown; allowed: 'bytes'"),
