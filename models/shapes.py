@@ -57,6 +57,11 @@ class GPTShape:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        for name in ("rotary_base", "norm_epsilon", "init_std"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+        if self.head_dim is not None and self.head_dim < 2:
+            raise ValueError(f"head_dim={self.head_dim}: must be at least 2, or null")
         if self.num_attention_heads % self.num_query_groups:
             raise ValueError(
                 f"num_query_groups={self.num_query_groups}: must divide "

@@ -26,11 +26,11 @@ class Optimizer(ABC):
     clip_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: must be above 0")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr={self.lr}: must be above 0 and finite")
         for name in ("weight_decay", "clip_grad_norm"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and finite")
 
     @abstractmethod
     def build(self, model: Any) -> MegatronOptimizer:

@@ -16,9 +16,13 @@ from typing import Any
 
 import torch
 
+from data.packing.settings import PackingSettings
 from sft.config import RunConfig
 from sft.errors import ConfigError
+from sft.settings import LossSettings, TrainSettings
 
+# Parts of the settings that are always of one class, so that no key names it.
+_SECTIONS = (RunConfig, PackingSettings, LossSettings, TrainSettings)
 _PACKAGES = (
     "torch",
     "megatron-core",
@@ -35,6 +39,8 @@ def claim_run_dir(run_dir: Path) -> None:
     Raises:
         ConfigError: ``run_dir`` holds a run, or cannot be written.
     """
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConfigError(f"run_dir={run_dir}: is a file; name a directory")
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / "run.json").open("x").close()
@@ -71,9 +77,11 @@ def describe_run(config: RunConfig, kernels: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Settings as JSON: dataclasses with their class, enums by value, paths as text."""
+    """Settings as JSON, as they can be given: components with their class, enums by value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         content = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, _SECTIONS):
+            return content
         return {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **content}
     if isinstance(value, Enum):
         return value.value
