@@ -83,6 +83,9 @@ def _guarded(task: Task) -> Task:
     def run(tree: DictConfig) -> Any:
         global _job_started
         _job_started = True
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            # Each job of a sweep has a directory that Hydra names after what differs.
+            tree.run_dir = HydraConfig.get().runtime.output_dir
         try:
             return task(tree)
         except ConfigError as error:
