@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, stateless
 from megatron.energon.flavors.base_dataset import SavableDataset
@@ -29,8 +29,6 @@ from data.packing.batch import Pack
 from data.packing.microbatches import Layout
 from data.sample import Sample
 from data.windows import WindowOrder
-
-Item = TypeVar("Item", Sample, Pack)
 
 
 @dataclass(slots=True)

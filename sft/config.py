@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
@@ -31,8 +31,6 @@ from sft.loggers.base import MetricLogger
 from sft.optimizers import Optimizer
 from sft.schedules import Schedule
 from sft.settings import LossSettings, TrainSettings
-
-T = TypeVar("T")
 
 
 class Attention(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from data.sample import Sample
 from data.thd import Row
@@ -70,10 +70,6 @@ class Sized(Protocol):
     def __len__(self) -> int:
         """Tokens."""
         ...
-
-
-T = TypeVar("T")
-S = TypeVar("S", bound=Sized)
 
 
 def in_groups_of[T](items: Iterable[T], count: int) -> Iterator[list[T]]:
