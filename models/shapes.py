@@ -97,13 +97,49 @@ class GPTShape:
 
     def parameter_count(self, tokenizer_vocab_size: int) -> int:
         """Trainable parameters of the model of this shape."""
-        h, d = self.hidden_size, self.channels_per_head
-        query, kv = self.num_attention_heads * d, self.num_query_groups * d
-        attention = h * (query + 2 * kv) + query * h
-        if self.qkv_bias:
-            attention += query + 2 * kv
-        feed_forward = 3 * h * self.ffn_hidden_size
-        norms = 2 * h
-        vocab = self.padded_vocab_size(tokenizer_vocab_size) * h
+        attention_bias = self._query_channels + 2 * self._kv_channels if self.qkv_bias else 0
+        norms = 2 * self.hidden_size
+        layer = self._weights_per_layer + attention_bias + norms
+        vocab = self.padded_vocab_size(tokenizer_vocab_size) * self.hidden_size
         embeddings = vocab if self.tie_embeddings else 2 * vocab
-        return self.num_layers * (attention + feed_forward + norms) + h + embeddings
+        return self.num_layers * layer + self.hidden_size + embeddings
+
+    def flops_per_token(self, tokenizer_vocab_size: int) -> int:
+        """FLOPs of training on one token, but for those that grow with its sample's length.
+
+        ``6 * (num_layers * (attention's projections + feed-forward) + output layer)``, in weights:
+        every weight of a matrix is one multiply-add a token, 2 FLOPs, and the backward pass takes
+        twice the forward's, one for the gradient of the input and one for that of the weight. The
+        output layer counts, at its padded size and whether or not it shares the embedding's
+        weights; looking up the embedding, norms, biases and recomputation do not.
+
+        Raises:
+            ValueError: as :meth:`padded_vocab_size` does.
+        """
+        output_layer = self.padded_vocab_size(tokenizer_vocab_size) * self.hidden_size
+        return 6 * (self.num_layers * self._weights_per_layer + output_layer)
+
+    def flops_per_squared_token(self) -> int:
+        """FLOPs of training that attention takes, per squared length of a sample in tokens.
+
+        ``6 * num_layers * num_attention_heads * head_dim``. For n tokens, scores and their product
+        with the values are ``n * n * head_dim`` multiply-adds each and head, of which a causal
+        kernel does half: ``2 * 2 * n^2 / 2 = 2 n^2`` FLOPs a channel, and three times that with
+        the backward pass. Grouped queries share keys and values but save none of it. What a kernel
+        recomputes in its backward pass does not count, nor does softmax.
+        """
+        return 6 * self.num_layers * self._query_channels
+
+    @property
+    def _query_channels(self) -> int:
+        return self.num_attention_heads * self.channels_per_head
+
+    @property
+    def _kv_channels(self) -> int:
+        return self.num_query_groups * self.channels_per_head
+
+    @property
+    def _weights_per_layer(self) -> int:
+        """Weights in a layer's matrices: query, key, value, output, and three of the SwiGLU."""
+        attention = 2 * self._query_channels + 2 * self._kv_channels
+        return self.hidden_size * (attention + 3 * self.ffn_hidden_size)

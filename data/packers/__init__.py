@@ -25,7 +25,7 @@ ALIASES: dict[str, str] = {
     "next_fit": "concatenative",
 }
 
-_SHARED = {"base", "bounds"}
+_SHARED = {"base", "bounds", "cutting_stock", "items", "plan"}
 
 
 def packer_names() -> list[str]:

@@ -2,70 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
+
+from data.packers._apart import Apart, Lengths, Numbers, mark_bins, new_apart, note_bin, to_bins
+from data.packers._compile import compiled, prefetch, trailing_zeros
+from data.packers.items import Bins, Items
+
+# A node of the tree has the most room in the 16 below it: a line of cache, and few instructions.
+# The bins are level 0; all levels are in one array, `begin` says where, and the last has one line.
+type _Tree = tuple[Numbers, Numbers]
+
+_BRANCHES = 16
+_SHIFT = 4
+_AHEAD = 16  # items to ask for in advance, which are anywhere in memory
+_TABLE = 1 << 20  # tokens; above that, every search begins at the first bin
+
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
 
 
-def first_fit(
-    lengths: npt.NDArray[np.int64], order: Sequence[int], capacity: int, most_samples: int
-) -> list[list[int]]:
-    """Puts each sample into the first bin with room for it, opening one where there is none.
+def first_fit(items: Items, order: Numbers, capacity: int, most_samples: int) -> Bins:
+    """Puts each item into the first bin that takes it, opening one where there is none.
 
     Args:
-        lengths: int64 ``[n]``, in tokens, each in ``[1, capacity]``.
-        order: the indices ``0 .. n - 1`` in the order in which the samples are placed.
-        capacity: the most tokens a bin may hold.
+        items: what to pack.
+        order: in which order, ``[n]``.
+        capacity: in tokens.
         most_samples: a bin with this many samples is full.
 
     Returns:
         The bins in the order of opening. It takes O(n log n) time.
     """
-    sizes: list[int] = lengths.tolist()
-    rooms = _Rooms(len(sizes), capacity)
-    bins: list[list[int]] = []
-    for index in order:
-        number = rooms.first(sizes[index])
-        if number == len(bins):
-            bins.append([])
-        bins[number].append(index)
-        full = len(bins[number]) == most_samples
-        rooms.set(number, 0 if full else rooms.of(number) - sizes[index])
+    bin_of = np.empty(order.size, np.int32)
+    bins = _first_fit(
+        items.lengths, items.sizes, order, capacity, most_samples, new_apart(items), bin_of
+    )
+    return to_bins(order, bin_of, bins)
+
+
+@compiled
+def _first_fit(
+    lengths: Lengths,
+    sizes: Numbers,
+    order: Numbers,
+    capacity: int,
+    most_samples: int,
+    apart: Apart,
+    bin_of: Numbers,
+) -> int:
+    """Fills in the bin of each item, in the order of placing; how many bins there are.
+
+    Bins that are not yet open have all their room, so the search finds the next one to open without
+    a special case. The tree is made larger when they have all been opened.
+
+    Rooms only shrink, so the first bin with room for a length never moves back. A search begins
+    where the last one for that length ended, which is near where it will end.
+    """
+    limited = most_samples < order.size
+    grouped = sizes.size > 0
+    tree = _tree(np.empty(0, np.int32), 16 * _BRANCHES, capacity)
+    begin = np.zeros(capacity + 1 if capacity <= _TABLE else 0, np.int32)
+    held = np.zeros(order.size if limited else 0, np.int32)
+    marked = np.zeros(order.size if apart[0].size else 0, np.int32)
+    bins = 0
+    for turn in range(order.size):
+        if turn + _AHEAD < order.size:
+            prefetch(lengths, order[turn + _AHEAD])
+        item = order[turn]
+        length = lengths[item]
+        size = sizes[item] if grouped else 1
+        mark_bins(apart, item, marked)
+        if bins == tree[1][1]:
+            tree = _tree(tree[0][:bins], 4 * bins, capacity)
+        chosen = _first_from(tree, begin[length] if begin.size else 0, length)
+        if begin.size:
+            begin[length] = chosen
+        while (marked.size > 0 and marked[chosen] == item + 1) or (
+            limited and held[chosen] + size > most_samples
+        ):
+            chosen = _first_from(tree, chosen + 1, length)
+        bin_of[turn] = chosen
+        note_bin(apart, item, chosen)
+        bins = max(bins, chosen + 1)
+        room = tree[0][chosen] - length
+        if limited:
+            held[chosen] += size
+            if held[chosen] == most_samples:
+                room = 0
+        _set_room(tree, chosen, room)
     return bins
 
 
-class _Rooms:
-    """The room left in each of ``count`` bins, as a tree in which a node holds its subtree's most.
+@compiled
+def _tree(rooms: Numbers, leaves: int, capacity: int) -> _Tree:
+    """A tree of ``leaves`` bins, a multiple of 16, the first of which have these rooms."""
+    begin = np.zeros(10, np.int32)  # 16 ** 8 is more bins than there can be
+    size = leaves
+    level = 0
+    while True:
+        begin[level + 1] = begin[level] + size
+        if size == _BRANCHES:
+            break
+        size = -(-(size // _BRANCHES) // _BRANCHES) * _BRANCHES
+        level += 1
+    levels = begin[: level + 2].copy()
+    nodes = np.zeros(levels[-1], np.int32)  # those beyond the bins have no room
+    nodes[:leaves] = capacity
+    nodes[: rooms.size] = rooms
+    for upper in range(1, levels.size - 1):
+        for node in range((levels[upper] - levels[upper - 1]) >> _SHIFT):
+            nodes[levels[upper] + node] = _most(nodes, levels[upper - 1] + (node << _SHIFT))
+    return nodes, levels
 
-    Bins that are not yet open are leaves with the whole capacity as their room. First fit opens
-    bins from left to right, so the search finds the next one to open without a special case.
-    """
 
-    def __init__(self, count: int, capacity: int) -> None:
-        self._leaves = 1 << (count - 1).bit_length()
-        self._most = [capacity] * (2 * self._leaves)  # root at 1, children of i at 2i and 2i + 1
+@compiled
+def _with_room(nodes: Numbers, first: int, length: int) -> np.uint64:
+    """Which of a line of nodes have room for a length, as a bitmap."""
+    bits = np.uint64(0)
+    for branch in range(_BRANCHES):
+        here = np.uint64(first) + np.uint64(branch)  # never negative: no test for it is compiled
+        bits |= np.uint64(nodes[here] >= length) << np.uint64(branch)
+    return bits
 
-    def of(self, number: int) -> int:
-        """The room left in a bin, in tokens."""
-        return self._most[self._leaves + number]
 
-    def first(self, length: int) -> int:
-        """The lowest number of a bin with room for ``length`` tokens; there must be one."""
-        node = 1
-        while node < self._leaves:
-            node *= 2
-            if self._most[node] < length:
-                node += 1
-        return node - self._leaves
+@compiled
+def _most(nodes: Numbers, first: int) -> int:
+    """The most room in a line of nodes."""
+    most = nodes[np.uint64(first)]
+    for branch in range(1, _BRANCHES):
+        most = max(most, nodes[np.uint64(first) + np.uint64(branch)])
+    return most
 
-    def set(self, number: int, room: int) -> None:
-        """Records the room left in a bin, in tokens."""
-        node = self._leaves + number
-        self._most[node] = room
-        while node > 1:
-            node //= 2
-            most = max(self._most[2 * node], self._most[2 * node + 1])
-            if self._most[node] == most:
-                return  # nothing changes further up
-            self._most[node] = most
+
+@compiled
+def _first_from(tree: _Tree, node: int, length: int) -> int:
+    """The first bin from ``node`` on that has room for a length; there must be one."""
+    nodes, begin = tree
+    if nodes[node] >= length:
+        return node
+    level = 0
+    while True:  # up, to the nearest node to the right that has room
+        line = node & ~(_BRANCHES - 1)
+        not_left = ~((_TWO << np.uint64(node & (_BRANCHES - 1))) - _ONE)
+        bits = _with_room(nodes, begin[level] + line, length) & not_left
+        if bits != 0:
+            node = line + trailing_zeros(bits)
+            break
+        node >>= _SHIFT
+        level += 1
+    while level > 0:  # down, to the left
+        level -= 1
+        node <<= _SHIFT
+        node += trailing_zeros(_with_room(nodes, begin[level] + node, length))
+    return node
+
+
+@compiled
+def _set_room(tree: _Tree, node: int, room: int) -> None:
+    """Records the room left in a bin."""
+    nodes, begin = tree
+    nodes[node] = room
+    for level in range(1, begin.size - 1):
+        node >>= _SHIFT
+        most = _most(nodes, begin[level - 1] + (node << _SHIFT))
+        if nodes[begin[level] + node] == most:
+            return  # nothing changes further up
+        nodes[begin[level] + node] = most

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import operator
+import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-type Lengths = Sequence[int] | npt.NDArray[np.integer[Any]]
+from data.packers.items import (
+    Bins,
+    ConstraintError,
+    Grouping,
+    Integers,
+    Items,
+    check_capacity,
+    check_lengths,
+)
+
+__all__ = ["ConstraintError", "Items", "Packer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,59 +33,91 @@ class Packer(ABC):
 
     The contract every packer keeps:
 
-    - pure: the answer depends on the lengths, the capacity and the options, on nothing else, and
-      no argument or global state is changed; so equal calls give equal bins;
+    - pure: the answer depends on the arguments and the options, on nothing else, and no argument or
+      global state is changed; so equal calls give equal bins;
     - every index into ``lengths`` is in exactly one bin, once;
     - no bin is empty, none holds more tokens than the capacity, and none holds more samples than
       ``max_samples_per_bin``;
+    - samples that must share a bin do, and those that must not do not;
+    - there are at least ``min_bins`` bins, and a multiple of ``bins_multiple``;
     - bins come in the order in which they were opened, samples in the order in which they were
-      placed.
+      placed;
+    - what cannot be met is an error that says what and why, before anything is packed or instead.
 
     A bound that a subclass quotes is on its number of bins beside the fewest possible, ``OPT``, for
-    ``max_samples_per_bin=None``.
+    nothing set but the capacity.
 
     Attributes:
         max_samples_per_bin: a bin with this many samples is full, whatever room is left in it.
             ``None`` sets no limit.
+        min_bins: at least so many bins. Where the algorithm makes fewer, the bin with the most
+            tokens is cut into two parts of about equal tokens, until there are enough; the parts
+            take its place. ``None`` sets no limit.
+        bins_multiple: the number of bins is a multiple of this, reached in the same way: so that
+            bins can be dealt to data-parallel ranks without losing or copying a sample. ``None``
+            is 1.
 
     Raises:
-        ValueError: if ``max_samples_per_bin`` is below 1.
+        ValueError: if one of them is below 1.
     """
 
     max_samples_per_bin: int | None = None
+    min_bins: int | None = None
+    bins_multiple: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_samples_per_bin is not None and self.max_samples_per_bin < 1:
-            raise ValueError(
-                f"max_samples_per_bin must be at least 1 or null, got {self.max_samples_per_bin}"
-            )
+        for name in ("max_samples_per_bin", "min_bins", "bins_multiple"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 or null, got {value}")
 
-    def pack(self, lengths: Lengths, capacity: int) -> list[list[int]]:
+    def pack(
+        self,
+        lengths: Integers,
+        capacity: int,
+        *,
+        together: Integers | None = None,
+        apart: Integers | None = None,
+    ) -> list[list[int]]:
         """Puts every sample into a bin.
 
         Args:
             lengths: integers ``[n]``, the tokens each sample takes in a row.
             capacity: the most tokens a bin may hold.
+            together: integers ``[n]``: samples with the same number, 0 or more, share a bin, side
+                by side; -1 sets a sample free. ``None``: all are free.
+            apart: integers ``[n]``: samples with the same number, 0 or more, never share a bin
+                (answers to one prompt, say); -1 lets a sample be beside any. ``None``: all may.
 
         Returns:
             The bins, each a list of indices into ``lengths``; no bins for no lengths.
 
         Raises:
-            ValueError: if the capacity is below 1, the lengths are not a flat sequence of
-                integers, or one of them is below 1 or above the capacity.
+            ValueError: if the capacity is below 1 or above ``2**31 - 1``, the lengths are not a
+                flat sequence of integers, one of them is below 1 or above the capacity, or
+                ``together`` or ``apart`` are not one number per sample.
+            ConstraintError: if there are too few samples for ``min_bins`` or ``bins_multiple``, or
+                a group does not fit into a bin, or has samples that must stay apart.
         """
-        capacity = operator.index(capacity)
-        checked = check_lengths(lengths, capacity)
-        return self._pack(checked, capacity) if checked.size else []
+        indices, offsets = self.pack_csr(lengths, capacity, together=together, apart=apart)
+        flat = indices.tolist()
+        return [flat[begin:end] for begin, end in pairwise(offsets.tolist())]
 
     def pack_csr(
-        self, lengths: Lengths, capacity: int
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Does what ``pack`` does and answers with two flat arrays.
+        self,
+        lengths: Integers,
+        capacity: int,
+        *,
+        together: Integers | None = None,
+        apart: Integers | None = None,
+    ) -> Bins:
+        """Does what ``pack`` does and answers with two flat arrays; the fast path.
 
         Args:
-            lengths: integers ``[n]``, the tokens each sample takes in a row.
-            capacity: the most tokens a bin may hold.
+            lengths: as for ``pack``; an int32 or int64 array is taken as it is.
+            capacity: as for ``pack``.
+            together: as for ``pack``.
+            apart: as for ``pack``.
 
         Returns:
             ``indices``, int32 ``[n]``, the bins one after the other, and ``offsets``, int64
@@ -85,65 +126,76 @@ class Packer(ABC):
         Raises:
             ValueError: as ``pack`` does.
         """
-        bins = self.pack(lengths, capacity)
-        offsets = np.zeros(len(bins) + 1, dtype=np.int64)
-        np.cumsum([len(samples) for samples in bins], out=offsets[1:])
-        indices = np.fromiter(chain.from_iterable(bins), dtype=np.int32, count=int(offsets[-1]))
-        return indices, offsets
+        capacity = check_capacity(capacity)
+        checked = check_lengths(lengths, capacity)
+        if not checked.size:
+            return np.empty(0, np.int32), np.zeros(1, np.int64)
+        grouping = Grouping(checked, capacity, together, apart, self._most_samples(checked.size))
+        bins = self._pack(grouping.items, capacity)
+        return grouping.samples_of(self._with_enough_bins(grouping.items, bins))
 
     @abstractmethod
-    def _pack(self, lengths: npt.NDArray[np.int64], capacity: int) -> list[list[int]]:
-        """Packs lengths ``[n]`` that are known to be valid, with ``n`` at least 1."""
+    def _pack(self, items: Items, capacity: int) -> Bins:
+        """Packs items that are known to be valid and at least one.
 
-    def _most_samples(self, lengths: npt.NDArray[np.int64]) -> int:
+        ``min_bins`` and ``bins_multiple`` are none of its business; everything else is.
+        """
+
+    def _most_samples(self, samples: int) -> int:
         """How many samples fill a bin: the option, or all there are where it is not set."""
-        return self.max_samples_per_bin or lengths.size
+        return self.max_samples_per_bin or samples
+
+    def _with_enough_bins(self, items: Items, bins: Bins) -> Bins:
+        """Meets ``min_bins`` and ``bins_multiple``, or says that they cannot be met."""
+        indices, offsets = bins
+        multiple = self.bins_multiple or 1
+        wanted = max(offsets.size - 1, self.min_bins or 0)
+        wanted = -(-wanted // multiple) * multiple
+        if wanted == offsets.size - 1:
+            return bins
+        if wanted > indices.size:
+            what = "groups of samples" if items.have_groups() else "samples"
+            raise ConstraintError(
+                f"min_bins={self.min_bins} and bins_multiple={self.bins_multiple} ask for {wanted} "
+                f"bins, and {indices.size} {what} cannot fill so many: no bin is empty"
+            )
+        tokens = np.concatenate(([0], np.cumsum(items.lengths[indices], dtype=np.int64)))
+        return indices, _cut(offsets, tokens, wanted)
 
 
-def check_lengths(lengths: Lengths, capacity: int) -> npt.NDArray[np.int64]:
-    """Turns lengths into an array, or says which one cannot be packed.
+def _cut(
+    offsets: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], wanted: int
+) -> npt.NDArray[np.int64]:
+    """Cuts the bin with the most tokens in two until there are ``wanted`` bins.
 
     Args:
-        lengths: integers ``[n]``, in tokens.
-        capacity: the most tokens a bin may hold.
+        offsets: where each bin begins, ``[bins + 1]``.
+        tokens: in the items before each one, ``[items + 1]``.
+        wanted: bins, at most as many as items.
 
     Returns:
-        The lengths, int64 ``[n]``.
-
-    Raises:
-        ValueError: if the capacity is below 1, the lengths are not a flat sequence of integers, or
-            one of them is below 1 or above the capacity.
+        The offsets ``[wanted + 1]``. It takes O((bins + wanted) log wanted) time.
     """
-    if capacity < 1:
-        raise ValueError(f"capacity must be at least 1 token, got {capacity}")
-    array = np.asarray(lengths)
-    if array.shape == (0,):  # numpy calls an empty list floating point
-        return np.empty(0, dtype=np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(
-            f"lengths must be a flat sequence of integers, got {array.dtype} of shape {array.shape}"
-        )
-    # Compared before the cast: an unsigned length beyond int64 would come out negative.
-    wrong = np.flatnonzero((array < 1) | (array > capacity))
-    if wrong.size:
-        raise ValueError(_complaint(int(wrong[0]), int(array[wrong[0]]), capacity))
-    return array.astype(np.int64)
+    ends: list[int] = offsets.tolist()
+    heap = [(-int(tokens[b] - tokens[a]), a, b) for a, b in pairwise(ends) if b - a > 1]
+    heapq.heapify(heap)
+    while len(ends) <= wanted:
+        _, begin, end = heapq.heappop(heap)
+        # The first place where the left part has half the tokens, or the one before it.
+        half = (tokens[begin] + tokens[end]) / 2
+        cut = min(max(int(np.searchsorted(tokens, half)), begin + 1), end - 1)
+        if cut - 1 > begin and half - tokens[cut - 1] < tokens[cut] - half:
+            cut -= 1
+        ends.append(cut)
+        for a, b in ((begin, cut), (cut, end)):
+            if b - a > 1:
+                heapq.heappush(heap, (-int(tokens[b] - tokens[a]), a, b))
+    return np.array(sorted(ends), np.int64)
 
 
-def _complaint(index: int, length: int, capacity: int) -> str:
-    """What is wrong with one length, in tokens, and what to do about it."""
-    if length < 1:
-        return (
-            f"lengths[{index}] is {length} at a capacity of {capacity}: "
-            "a sample takes at least 1 token"
-        )
-    return (
-        f"lengths[{index}] is {length}, above the capacity of {capacity}: over-long samples never "
-        "reach a packer: decide on them when the sample is made (data.overlong)"
-    )
-
-
-def longest_first(lengths: npt.NDArray[np.int64]) -> list[int]:
-    """Indices of lengths ``[n]`` by decreasing length; equal lengths keep their input order."""
-    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
-    return order
+def csr(bins: list[list[int]]) -> Bins:
+    """Bins as ``pack_csr`` has them; for a packer that is written in plain Python."""
+    offsets = np.zeros(len(bins) + 1, dtype=np.int64)
+    np.cumsum([len(samples) for samples in bins], out=offsets[1:])
+    flat: list[Any] = [sample for samples in bins for sample in samples]
+    return np.array(flat, np.int32), offsets

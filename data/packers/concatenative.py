@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from data.packers._apart import Apart, Lengths, Numbers, mark_bins, new_apart, note_bin
+from data.packers._compile import compiled
 from data.packers.base import Packer
+from data.packers.items import Bins, Items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +31,40 @@ class Concatenative(Packer):
     [[0, 1], [2], [3]]
     """
 
-    def _pack(self, lengths: npt.NDArray[np.int64], capacity: int) -> list[list[int]]:
-        most_samples = self._most_samples(lengths)
-        bins: list[list[int]] = []
-        room = 0  # no bin is open yet, and every length is above 0
-        for index, length in enumerate(lengths.tolist()):
-            if length > room or len(bins[-1]) == most_samples:
-                bins.append([])
-                room = capacity
-            bins[-1].append(index)
-            room -= length
-        return bins
+    def _pack(self, items: Items, capacity: int) -> Bins:
+        most_samples = self._most_samples(items.samples)
+        offsets = np.empty(items.lengths.size + 1, np.int64)
+        bins = _next_fit(
+            items.lengths, items.sizes, capacity, most_samples, new_apart(items), offsets
+        )
+        return np.arange(items.lengths.size, dtype=np.int32), offsets[: bins + 1].copy()
+
+
+@compiled
+def _next_fit(
+    lengths: Lengths,
+    sizes: Numbers,
+    capacity: int,
+    most_samples: int,
+    apart: Apart,
+    offsets: npt.NDArray[np.int64],
+) -> int:
+    """Fills in where each bin begins, and the end; how many bins there are."""
+    marked = np.zeros(lengths.size if apart[0].size else 0, np.int32)
+    bins = 0
+    room = 0  # no bin is open yet, and every length is above 0
+    held = 0
+    for item in range(lengths.size):
+        size = sizes[item] if sizes.size else 1
+        mark_bins(apart, item, marked)
+        refused = bins > 0 and marked.size > 0 and marked[bins - 1] == item + 1
+        if lengths[item] > room or held + size > most_samples or refused:
+            offsets[bins] = item
+            bins += 1
+            room = capacity
+            held = 0
+        room -= lengths[item]
+        held += size
+        note_bin(apart, item, bins - 1)
+    offsets[bins] = lengths.size
+    return bins

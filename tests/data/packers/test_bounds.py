@@ -59,7 +59,7 @@ def instances(draw, most):
         ([7, 7, 7, 3, 3, 3], 10, 3),  # here all bins can be full
         ([4, 4, 4], 11, 2),  # an odd capacity: 4 is below half, two share a bin
         ([6, 6], 11, 2),  # and 6 is above half
-        (np.array([2**30] * 8, dtype=np.int32), 2**31, 4),  # sums beyond int32
+        (np.array([2**30 - 1] * 8, dtype=np.int32), 2**31 - 1, 4),  # sums beyond int32
     ],
 )
 def test_worked_by_hand(lengths, capacity, bins):
