@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from data.packers.base import Lengths
+from data.packers.items import Integers
 
 type Costs = npt.NDArray[np.float64]
 type Bins = npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class Cost:
 
     def of_bins(
         self,
-        lengths: Lengths,
+        lengths: Integers,
         indices: npt.NDArray[np.integer[Any]],
         offsets: npt.NDArray[np.integer[Any]],
     ) -> Costs:

@@ -18,9 +18,9 @@ type Apart = tuple[Numbers, Numbers, Numbers, Numbers, Numbers]
 def new_apart(items: Items) -> Apart:
     """Where items that have to stay apart have been put; nowhere yet.
 
-    An item may be a group of several samples, and may have to stay apart from others. Bins that must
-    not take an item are marked before its turn, as many as there are items that share a number with
-    it, so a search passes over few of them.
+    An item may be a group of several samples, and may have to stay apart from others. Bins that
+    must not take an item are marked before its turn, as many as there are items that share a number
+    with it, so a search passes over few of them.
 
     Each number has a linked list of the bins it is in: a number of an item is a node, and an item
     is put once, so there are as many nodes as ``items.apart`` has entries.
@@ -35,9 +35,7 @@ def new_apart(items: Items) -> Apart:
 
 
 @compiled
-def mark_bins(
-    apart: Apart, item: int, marked: Numbers
-) -> None:
+def mark_bins(apart: Apart, item: int, marked: Numbers) -> None:
     """Writes ``item + 1`` where ``marked`` stands for a bin that must not take it."""
     offsets, numbers, first, after, bin_of = apart
     if offsets.size:
@@ -49,9 +47,7 @@ def mark_bins(
 
 
 @compiled
-def note_bin(
-    apart: Apart, item: int, bin_number: int
-) -> None:
+def note_bin(apart: Apart, item: int, bin_number: int) -> None:
     """Records which bin took an item."""
     offsets, numbers, first, after, bin_of = apart
     if offsets.size:

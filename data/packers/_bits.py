@@ -60,7 +60,7 @@ def at_most(bits: Bits, bound: int) -> int:
     word = bound >> 6
     rest = words[word] & (_ALL >> np.uint64(63 - (bound & 63)))
     if rest != 0:
-        return (word << 6) + 63 - leading_zeros(rest)
+        return int((word << 6) + 63 - leading_zeros(rest))
     block = word >> 6
     rest = occupied[block] & ((_ONE << np.uint64(word & 63)) - _ONE)
     while rest == 0:
@@ -69,7 +69,7 @@ def at_most(bits: Bits, bound: int) -> int:
             return -1
         rest = occupied[block]
     word = (block << 6) + 63 - leading_zeros(rest)
-    return (word << 6) + 63 - leading_zeros(words[word])
+    return int((word << 6) + 63 - leading_zeros(words[word]))
 
 
 @compiled
@@ -81,7 +81,7 @@ def at_least(bits: Bits, bound: int) -> int:
         return -1
     rest = words[word] >> np.uint64(bound & 63)
     if rest != 0:
-        return bound + trailing_zeros(rest)
+        return int(bound + trailing_zeros(rest))
     block = word >> 6
     rest = occupied[block] & ~(_ALL >> np.uint64(63 - (word & 63)))
     while rest == 0:
@@ -90,4 +90,4 @@ def at_least(bits: Bits, bound: int) -> int:
             return -1
         rest = occupied[block]
     word = (block << 6) + trailing_zeros(rest)
-    return (word << 6) + trailing_zeros(words[word])
+    return int((word << 6) + trailing_zeros(words[word]))

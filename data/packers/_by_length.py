@@ -17,7 +17,8 @@ from data.packers._layers import (
     set_offsets,
     sort_by_length,
 )
-from data.packers.base import Bins, Integers, Items, Packer, check_capacity, check_lengths
+from data.packers.base import Packer
+from data.packers.items import Bins, Integers, Items, check_capacity, check_lengths
 from data.packers.plan import Plan, plan_of
 
 # Tables by length cost more than a few samples are worth where the capacity is far above both.
@@ -88,7 +89,7 @@ class ByLength(Packer):
         samples = int(count.sum())
         if samples > np.iinfo(np.int32).max:
             raise ValueError(f"a plan has room for 2**31 - 1 samples, got {samples}")
-        layers, runs = self._pack_histogram(count, capacity, self._most_samples(samples))
+        layers, runs = self._pack_histogram(count, capacity, self._most_samples(samples or 1))
         return plan_of(capacity, layers, runs)
 
     def _pack(self, items: Items, capacity: int) -> Bins:

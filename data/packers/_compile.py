@@ -1,4 +1,4 @@
-"""How the packers' inner loops are compiled: by numba, once, and kept on disk for the next process."""
+"""How inner loops are compiled: by numba, once, and kept on disk for the next process."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def longest_that_fit(
         length has as many left as a bin takes.
     """
     rows = 0
-    times = np.int64(1) << 62
+    times = 1 << 62
     length = at_most(present, room)
     while length > 0 and slots > 0:
         available = left[length]
@@ -121,7 +121,7 @@ def fill_new_bins(
 @compiled
 def first_fit_decreasing(count: Counts, capacity: int, most_samples: int) -> tuple[Layers, Runs]:
     """First-fit decreasing of a histogram ``[capacity + 1]``: its layers and its runs."""
-    samples = count.sum()
+    samples = int(count.sum())
     layers, layer_count, runs, run_count = fill_new_bins(
         count.copy(),
         lengths_present(count),

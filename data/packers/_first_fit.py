@@ -58,8 +58,8 @@ def _first_fit(
     Rooms only shrink, so the first bin with room for a length never moves back. A search begins
     where the last one for that length ended, which is near where it will end.
     """
-    limited = most_samples < order.size
     grouped = sizes.size > 0
+    limited = most_samples < (sizes.sum() if grouped else order.size)
     tree = _tree(np.empty(0, np.int32), 16 * _BRANCHES, capacity)
     begin = np.zeros(capacity + 1 if capacity <= _TABLE else 0, np.int32)
     held = np.zeros(order.size if limited else 0, np.int32)
@@ -131,7 +131,7 @@ def _most(nodes: Numbers, first: int) -> int:
     most = nodes[np.uint64(first)]
     for branch in range(1, _BRANCHES):
         most = max(most, nodes[np.uint64(first) + np.uint64(branch)])
-    return most
+    return int(most)
 
 
 @compiled

@@ -33,8 +33,8 @@ LENGTH, PER_BIN, FIRST, BINS, STEP, SLOT, BELOW = range(7)
 TOP, SIZE, ROOM, KEY, LEFT, RIGHT = 0, 1, 4, 5, 6, 7
 _COLUMNS = 8  # of both: a row begins where a line of cache does, or half a line
 
-# Of millions of samples, lengths and places do not fit into the caches, and a processor that follows
-# thousands of streams at once does not see them coming by itself.
+# Of millions of samples, lengths and places do not fit into the caches, and a processor that
+# follows thousands of streams at once does not see them coming by itself.
 _AHEAD = 1024  # lengths to ask for in advance; more than that gains nothing
 _LINE = 16  # int32 in a line of cache
 
@@ -52,7 +52,7 @@ def new_runs(samples: int) -> Runs:
 
 
 @compiled
-def longer(rows: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
+def longer[T: np.integer[Any]](rows: npt.NDArray[T], least: int) -> npt.NDArray[T]:
     """A copy of a table with at least ``least`` rows, and twice as many as before."""
     copy = np.empty((max(16, least, 2 * rows.shape[0]), _COLUMNS), rows.dtype)
     copy[: rows.shape[0]] = rows
@@ -182,7 +182,7 @@ def all_within(lengths: npt.NDArray[np.integer[Any]], capacity: int) -> bool:
     for sample in range(lengths.size):
         least = min(least, lengths[sample])
         most = max(most, lengths[sample])
-    return least >= 1 and most <= capacity
+    return bool(least >= 1 and most <= capacity)
 
 
 @compiled

@@ -1,9 +1,9 @@
 """Modified first-fit decreasing of a histogram; ``mffd`` describes the phases.
 
-The bins opened for the large samples are a list of runs in order, which each phase reads and writes
-anew: it may split a run, and adds at most a pattern to each part. A bin opened for a large sample
-has less than C/2 of room, and less than C/3 beside a small one. So "the longest sample that fits" is
-never above the wanted class, only perhaps below it.
+The bins opened for the large samples are a list of runs in order, which each phase reads and
+writes anew: it may split a run, and adds at most a pattern to each part. A bin opened for a large
+sample has less than C/2 of room, and less than C/3 beside a small one. So "the longest sample that
+fits" is never above the wanted class, only perhaps below it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _open_bins_for_large(
     left: Counts, present: Bits, capacity: int
 ) -> tuple[Layers, int, Runs, int]:
     """Phase 1. Lengths are integers, so above C/2 means above C/2 rounded down."""
-    samples = left.sum()
+    samples = int(left.sum())
     layers, layer_count = new_layers(samples), 0
     runs = new_runs(samples)
     bins = 0

@@ -107,7 +107,7 @@ def _takes(
         return True
     marked[bin_number] = 0
     mark_bins(apart, item, marked)
-    return marked[bin_number] != item + 1
+    return bool(marked[bin_number] != item + 1)
 
 
 @compiled

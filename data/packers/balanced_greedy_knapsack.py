@@ -108,7 +108,7 @@ def _worst_fit_decreasing(
     long as it has room for another sample of the length, emptier than all the others, which have
     none; so it takes as many as fit.
     """
-    samples = count.sum()
+    samples = int(count.sum())
     layers, layer_count = new_layers(samples), 0
     runs, run_count = new_runs(samples), 0
     bins = min(bins, samples)  # an empty bin is the emptiest, so more of them would stay empty

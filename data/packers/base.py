@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -131,19 +130,34 @@ class Packer(ABC):
         if not checked.size:
             return np.empty(0, np.int32), np.zeros(1, np.int64)
         grouping = Grouping(checked, capacity, together, apart, self._most_samples(checked.size))
-        bins = self._pack(grouping.items, capacity)
+        bins = _as_arrays(self._pack(grouping.items, capacity))
+        if grouping.items.stay_apart():
+            self._check_apart(grouping.items, bins)
         return grouping.samples_of(self._with_enough_bins(grouping.items, bins))
 
     @abstractmethod
-    def _pack(self, items: Items, capacity: int) -> Bins:
+    def _pack(self, items: Items, capacity: int) -> Bins | list[list[int]]:
         """Packs items that are known to be valid and at least one.
 
         ``min_bins`` and ``bins_multiple`` are none of its business; everything else is.
+
+        Returns:
+            Indices into the items: as ``pack_csr`` has them, or a list for each bin.
         """
 
     def _most_samples(self, samples: int) -> int:
         """How many samples fill a bin: the option, or all there are where it is not set."""
         return self.max_samples_per_bin or samples
+
+    def _check_apart(self, items: Items, bins: Bins) -> None:
+        """Says so if a packer, one from elsewhere perhaps, cannot keep items apart."""
+        placed, offsets = bins
+        bin_of = np.empty(placed.size, np.int64)
+        bin_of[placed] = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+        of_entry = np.repeat(np.arange(placed.size), np.diff(items.apart_offsets))
+        pairs = bin_of[of_entry] * items.apart_count + items.apart
+        if np.unique(pairs).size < pairs.size:
+            raise ConstraintError(f"{type(self).__name__} cannot keep samples apart")
 
     def _with_enough_bins(self, items: Items, bins: Bins) -> Bins:
         """Meets ``min_bins`` and ``bins_multiple``, or says that they cannot be met."""
@@ -193,9 +207,9 @@ def _cut(
     return np.array(sorted(ends), np.int64)
 
 
-def csr(bins: list[list[int]]) -> Bins:
-    """Bins as ``pack_csr`` has them; for a packer that is written in plain Python."""
-    offsets = np.zeros(len(bins) + 1, dtype=np.int64)
-    np.cumsum([len(samples) for samples in bins], out=offsets[1:])
-    flat: list[Any] = [sample for samples in bins for sample in samples]
-    return np.array(flat, np.int32), offsets
+def _as_arrays(bins: Bins | list[list[int]]) -> Bins:
+    if not isinstance(bins, list):
+        return bins
+    offsets = np.zeros(len(bins) + 1, np.int64)
+    np.cumsum([len(items) for items in bins], out=offsets[1:])
+    return np.fromiter(chain.from_iterable(bins), np.int32, int(offsets[-1])), offsets

@@ -56,12 +56,7 @@ class BestFitDecreasing(ByLength):
         return layers, in_order_of_bins(runs)
 
     def _pack_items(self, items: Items, capacity: int, most_samples: int) -> Bins:
-        order = items.longest_first()
-        bin_of = np.empty(order.size, np.int32)
-        bins = _best_fit(
-            items.lengths, items.sizes, order, capacity, most_samples, new_apart(items), bin_of
-        )
-        return to_bins(order, bin_of, bins)
+        return best_fit(items, items.longest_first(), capacity, most_samples)
 
 
 @compiled
@@ -72,7 +67,7 @@ def _best_fit_decreasing(count: Counts, capacity: int, most_samples: int) -> tup
     the tightest: any bin that has less room than it had before has too little. So it takes them
     until no more fits, and the bins of a run take the same.
     """
-    samples = count.sum()
+    samples = int(count.sum())
     layers, layer_count = new_layers(samples), 0
     runs, run_count = new_runs(samples), 0
     bins = 0
@@ -123,6 +118,26 @@ def _best_fit_decreasing(count: Counts, capacity: int, most_samples: int) -> tup
                     add(rooms, room)
                 top[room] = meld(runs, top[room], run)
     return layers[:layer_count], runs[:run_count]
+
+
+def best_fit(items: Items, order: Numbers, capacity: int, most_samples: int) -> Bins:
+    """Puts each item into the bin that it leaves the least room in; of equal ones, the first.
+
+    Args:
+        items: what to pack.
+        order: in which order, ``[n]``.
+        capacity: in tokens.
+        most_samples: a bin with this many samples is full.
+
+    Returns:
+        The bins in the order of opening. It takes O(n log n) time, plus moving a part of a sorted
+        list of the different rooms, at most ``min(bins, capacity)``, when one comes or goes.
+    """
+    bin_of = np.empty(order.size, np.int32)
+    bins = _best_fit(
+        items.lengths, items.sizes, order, capacity, most_samples, new_apart(items), bin_of
+    )
+    return to_bins(order, bin_of, bins)
 
 
 @compiled
@@ -196,5 +211,3 @@ def _best_fit(
             tops[at] = chosen
             kinds += 1
     return bins
-
-

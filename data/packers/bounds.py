@@ -13,9 +13,7 @@ from data.packers.items import Integers, check_lengths
 _TABLE = 1 << 16  # tokens; a histogram costs more than sorting where the capacity is far above n
 
 
-def lower_bound(
-    lengths: Integers, capacity: int, *, max_samples_per_bin: int | None = None
-) -> int:
+def lower_bound(lengths: Integers, capacity: int, *, max_samples_per_bin: int | None = None) -> int:
     """A number of bins that no packing can go below: the larger of two classic bounds.
 
     L1 divides the tokens by the capacity ``C``. L2 (Martello and Toth, "Lower bounds and reduction

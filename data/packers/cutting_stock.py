@@ -140,7 +140,12 @@ def _raise_bound(bound: int, sizes: _Ints, counts: _Ints, capacity: int, most_ro
     Returns:
         The best bound found, in bins.
     """
-    from scipy.optimize import linprog  # type: ignore[import-untyped]  # takes long to import
+    try:
+        from scipy.optimize import linprog  # takes long to import
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the linear programming bound needs scipy: pip install scipy", name="scipy"
+        ) from error
 
     patterns = _first_patterns(sizes, counts, capacity)
     safe = sizes / capacity

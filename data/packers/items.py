@@ -211,8 +211,8 @@ class Grouping:
             samples = np.sort(tagged[order[clash[0] : clash[0] + 2]]).tolist()
             raise ConstraintError(
                 f"samples {samples[0]} and {samples[1]} have the same number in `together` and the "
-                f"same number, {distinct[dense[clash[0]]]}, in `apart`: they cannot share a bin and "
-                "not share one"
+                f"same number, {distinct[dense[clash[0]]]}, in `apart`: they cannot both share a "
+                "bin and not share one"
             )
         offsets = np.zeros(items + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=items), out=offsets[1:])
@@ -233,9 +233,7 @@ class Grouping:
 def _numbers(values: Integers, name: str, samples: int) -> npt.NDArray[np.int64]:
     array = _integers(values, name)
     if array.size != samples:
-        raise ValueError(
-            f"{name} must have one number per sample, {samples}; it has {array.size}"
-        )
+        raise ValueError(f"{name} must have one number per sample, {samples}; it has {array.size}")
     if array.min() < -1:
         index = int(np.flatnonzero(array < -1)[0])
         raise ValueError(f"{name}[{index}] is {array[index]}: must be 0 or more, or -1 for none")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from data.packers.base import Packer
+from data.packers.base import ConstraintError, Packer
 from data.packers.bounds import lower_bound
 from data.packing.batch import StepBatch
 from data.packing.settings import PackingMode
 from data.sample import Sample
 from data.thd import Rectangle, Row, build_rectangle, build_row
+
+_log = logging.getLogger(__name__)
 
 Microbatch = Row | Rectangle
 
@@ -41,14 +44,28 @@ class Layout:
     def bins(self, lengths: Sequence[int]) -> list[list[int]]:
         """Which samples share a row, by index; the packer sees padded lengths.
 
+        Where there are too few samples for as many bins as the packer is to make (the last ones of
+        an epoch, say), it makes what it would make without that, and the log says so.
+
         Args:
             lengths: real lengths, in tokens.
         """
-        return self.packer.pack(self._padded(lengths), self.capacity)
+        padded = self._padded(lengths)
+        try:
+            return self.packer.pack(padded, self.capacity)
+        except ConstraintError as error:
+            packer = replace(self.packer, min_bins=None, bins_multiple=None)
+            bins = packer.pack(padded, self.capacity)
+            _log.warning("%s; they are packed into %d", error, len(bins))
+            return bins
 
     def fewest_rows(self, lengths: Sequence[int]) -> int:
         """A lower bound on the rows that any packer needs for these real lengths."""
-        return lower_bound(self._padded(lengths), self.capacity)
+        return lower_bound(
+            self._padded(lengths),
+            self.capacity,
+            max_samples_per_bin=self.packer.max_samples_per_bin,
+        )
 
     def trainer_row(self, samples: Sequence[Sample]) -> Row:
         """A row as wide as its samples need."""

@@ -7,25 +7,7 @@ from hypothesis import strategies as st
 
 from data.packers import load_packer, packer_names
 from data.packers.bounds import lower_bound
-
-
-def fewest_bins(lengths, capacity):
-    """The optimum, by trying every way to share bins."""
-    best = len(lengths)
-
-    def place(index, rooms):
-        nonlocal best
-        if index == len(lengths):
-            best = min(best, len(rooms))
-            return
-        for number, room in enumerate(rooms):
-            if lengths[index] <= room:
-                left = [*rooms[:number], room - lengths[index], *rooms[number + 1 :]]
-                place(index + 1, left)
-        place(index + 1, [*rooms, capacity - lengths[index]])
-
-    place(0, [])
-    return best
+from tests.data.packers.textbook import fewest_bins
 
 
 def martello_toth(lengths, capacity):
@@ -90,6 +72,13 @@ def test_the_brute_force_finds_what_first_fit_decreasing_misses():
     lengths = [5, 4, 3, 3, 3, 2]
     assert fewest_bins(lengths, 10) == 2
     assert load_packer("ffd").pack(lengths, 10) == [[0, 1], [2, 3, 4], [5]]
+
+
+def test_a_limit_on_samples_raises_the_bound():
+    assert lower_bound([1] * 10, 100) == 1
+    assert lower_bound([1] * 10, 100, max_samples_per_bin=3) == 4
+    assert lower_bound([60, 60, 1], 100, max_samples_per_bin=3) == 2
+    assert lower_bound([], 100, max_samples_per_bin=3) == 0
 
 
 @pytest.mark.parametrize(

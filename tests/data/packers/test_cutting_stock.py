@@ -13,21 +13,7 @@ from hypothesis import strategies as st
 from data.packers import load_packer
 from data.packers.bounds import lower_bound
 from data.packers.cutting_stock import lp_bound
-
-
-def fewest_bins(lengths, capacity):
-    """The optimum: for every set of samples the fewest bins, and the least in the last one."""
-    best = [(0, capacity)] * 2 ** len(lengths)  # as if an unseen bin before the first were full
-    for chosen in range(1, len(best)):
-        ways = []
-        for index, length in enumerate(lengths):
-            if chosen >> index & 1:
-                bins, used = best[chosen ^ 1 << index]
-                ways.append(
-                    (bins, used + length) if used + length <= capacity else (bins + 1, length)
-                )
-        best[chosen] = min(ways)
-    return best[-1][0]
+from tests.data.packers.textbook import fewest_bins
 
 
 def program_over_all_patterns(lengths, capacity):

@@ -29,9 +29,10 @@ def test_the_packers_of_this_project_are_there():
         "ffs",
         "greedy_knapsack",
         "mffd",
+        "tight",
     }
     assert packer_names() == sorted(packer_names())
-    assert not {"base", "bounds"} & set(packer_names())
+    assert not {"base", "bounds", "cutting_stock", "items", "plan"} & set(packer_names())
 
 
 @st.composite
@@ -117,6 +118,7 @@ def test_many_lengths_of_many_sizes_keep_the_contract(name):
         ([5, 5, -2], 30, [r"lengths\[2\] is -2", "capacity of 30"]),
         ([5], 0, ["capacity must be at least 1 token, got 0"]),
         ([], -1, ["capacity must be at least 1 token, got -1"]),
+        ([5], 2**31, ["capacity must be at most 2147483647 tokens", "got 2147483648"]),
         ([[1, 2], [3, 4]], 30, ["flat sequence of integers", r"\(2, 2\)"]),
         ([1.0, 2.0], 30, ["flat sequence of integers", "float64"]),
         ([True, True], 30, ["flat sequence of integers", "bool"]),
@@ -187,7 +189,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(name):
 
 
 def test_an_unknown_option_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'ffs' has no option 'delta'.*max_samples_per_bin, seed"):
+    with pytest.raises(ValueError, match=r"'ffs' has no option 'delta'.*bins_multiple, seed"):
         load_packer("ffs", delta=5)
 
 
@@ -196,8 +198,8 @@ def test_a_new_packer_needs_its_file_only(tmp_path, monkeypatch):
         "from data.packers.base import Packer\n"
         "from data.packers.ffd import FirstFitDecreasing  # imported, so not this module's packer\n"
         "class Alone(Packer):\n"
-        "    def _pack(self, lengths, capacity):\n"
-        "        return [[i] for i in range(lengths.size)]\n"
+        "    def _pack(self, items, capacity):\n"
+        "        return [[i] for i in range(items.lengths.size)]\n"
     )
     monkeypatch.setattr(data.packers, "__path__", [*data.packers.__path__, str(tmp_path)])
     monkeypatch.delattr(data.packers, "alone", raising=False)

@@ -1,4 +1,4 @@
-"""Each packer against the textbook, written out as plainly as possible: scans, no structures."""
+"""Each packer against the textbook, on random lists and on those that are hard on packers."""
 
 import doctest
 from importlib import import_module
@@ -10,125 +10,8 @@ from hypothesis import strategies as st
 
 from data.packers import load_packer, packer_names
 from data.packers.bounds import lower_bound
-
-
-class Bins:
-    """Bins that are measured anew whenever they are asked."""
-
-    def __init__(self, lengths, capacity, limit):
-        self.lengths, self.capacity, self.limit, self.bins = lengths, capacity, limit, []
-
-    def room(self, samples):
-        return self.capacity - sum(self.lengths[i] for i in samples)
-
-    def fits(self, index, samples):
-        return self.lengths[index] <= self.room(samples) and len(samples) < self.limit
-
-    def place(self, index, candidates):
-        """Into the first of the candidates, or a new bin if there are none."""
-        if not candidates:
-            candidates = [[]]
-            self.bins.append(candidates[0])
-        candidates[0].append(index)
-
-    def first_fit(self, order):
-        for i in order:
-            self.place(i, [b for b in self.bins if self.fits(i, b)])
-        return self.bins
-
-
-def descending(lengths):
-    return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-
-
-def next_fit(lengths, capacity, limit):
-    packing = Bins(lengths, capacity, limit)
-    for i in range(len(lengths)):
-        packing.place(i, [b for b in packing.bins[-1:] if packing.fits(i, b)])
-    return packing.bins
-
-
-def first_fit_decreasing(lengths, capacity, limit):
-    return Bins(lengths, capacity, limit).first_fit(descending(lengths))
-
-
-def first_fit_shuffle(lengths, capacity, limit, seed=0):
-    order = np.random.default_rng(seed).permutation(len(lengths))
-    return Bins(lengths, capacity, limit).first_fit(order.tolist())
-
-
-def best_fit_decreasing(lengths, capacity, limit):
-    packing = Bins(lengths, capacity, limit)
-    for i in descending(lengths):
-        fitting = [b for b in packing.bins if packing.fits(i, b)]
-        packing.place(i, sorted(fitting, key=packing.room))  # stable: first opened on a tie
-    return packing.bins
-
-
-def greedy_knapsack(lengths, capacity, limit):
-    packing, left = Bins(lengths, capacity, limit), descending(lengths)
-    while left:
-        packing.bins.append([])
-        while fitting := [i for i in left if packing.fits(i, packing.bins[-1])]:
-            packing.bins[-1].append(fitting[0])
-            left.remove(fitting[0])
-    return packing.bins
-
-
-def balanced_greedy_knapsack(lengths, capacity, limit, delta=0):
-    packing, left = Bins(lengths, capacity, limit), descending(lengths)
-    packing.bins = [[] for _ in range(-(-sum(lengths) // capacity) + delta)]
-    current = packing.bins[0]
-    while left:
-        if packing.fits(left[0], current):
-            current.append(left.pop(0))
-        else:
-            packing.bins.append([])
-        accepting = [b for b in packing.bins if len(b) < limit] or [current]
-        current = max(accepting, key=packing.room)  # the first of the emptiest
-    return [b for b in packing.bins if b]
-
-
-def modified_first_fit_decreasing(lengths, capacity, limit):
-    packing = Bins(lengths, capacity, limit)
-    classes = {"large": [], "medium": [], "small": [], "tiny": []}
-    for i in descending(lengths):
-        parts = [2, 3, 6]
-        names = [n for n, p in zip(classes, parts, strict=False) if p * lengths[i] > capacity]
-        classes[names[0] if names else "tiny"].append(i)
-    packing.bins = [[i] for i in classes["large"]]
-    for b in packing.bins:
-        fitting = [i for i in classes["medium"] if packing.fits(i, b)]
-        if fitting:
-            b.append(fitting[0])
-            classes["medium"].remove(fitting[0])
-    for b in [b for b in reversed(packing.bins) if len(b) == 1]:
-        ascending = sorted(classes["small"], key=lambda i: (lengths[i], i))
-        two = sum(lengths[i] for i in ascending[:2])
-        if len(ascending) < 2 or two > packing.room(b) or limit < 3:
-            continue
-        b.append(ascending[0])
-        classes["small"].remove(ascending[0])
-        partner = next(i for i in classes["small"] if packing.fits(i, b))
-        b.append(partner)
-        classes["small"].remove(partner)
-    left = [i for name in ("medium", "small", "tiny") for i in classes[name]]
-    for b in packing.bins:
-        while fitting := [i for i in left if packing.fits(i, b)]:
-            b.append(fitting[0])
-            left.remove(fitting[0])
-    return packing.first_fit(left)
-
-
-TEXTBOOK = {
-    "concatenative": next_fit,
-    "ffd": first_fit_decreasing,
-    "ffs": first_fit_shuffle,
-    "bfd": best_fit_decreasing,
-    "mffd": modified_first_fit_decreasing,
-    "greedy_knapsack": greedy_knapsack,
-    "balanced_greedy_knapsack": balanced_greedy_knapsack,
-}
+from data.packers.ffs import _shuffled
+from tests.data.packers.textbook import TEXTBOOK, Bins, shuffled
 
 
 @st.composite
@@ -148,7 +31,7 @@ def instances(draw):
 @settings(max_examples=250, deadline=None)
 def test_equals_the_textbook(name, instance):
     lengths, capacity, limit = instance
-    expected = TEXTBOOK[name](lengths, capacity, limit or len(lengths))
+    expected = TEXTBOOK[name](Bins(lengths, capacity, limit or len(lengths)))
     packer = load_packer(name, max_samples_per_bin=limit)
     assert packer.pack(lengths, capacity) == expected
 
@@ -157,7 +40,8 @@ def test_equals_the_textbook(name, instance):
 @settings(max_examples=150, deadline=None)
 def test_balanced_with_delta_equals_the_textbook(instance, delta):
     lengths, capacity, limit = instance
-    expected = balanced_greedy_knapsack(lengths, capacity, limit or len(lengths), delta)
+    packing = Bins(lengths, capacity, limit or len(lengths))
+    expected = TEXTBOOK["balanced_greedy_knapsack"](packing, delta)
     packer = load_packer("balanced_greedy_knapsack", delta=delta, max_samples_per_bin=limit)
     assert packer.pack(lengths, capacity) == expected
 
@@ -166,15 +50,76 @@ def test_balanced_with_delta_equals_the_textbook(instance, delta):
 @settings(max_examples=100, deadline=None)
 def test_shuffle_with_a_seed_equals_the_textbook(instance, seed):
     lengths, capacity, limit = instance
-    expected = first_fit_shuffle(lengths, capacity, limit or len(lengths), seed)
+    expected = TEXTBOOK["ffs"](Bins(lengths, capacity, limit or len(lengths)), seed)
     packer = load_packer("ffs", seed=seed, max_samples_per_bin=limit)
     assert packer.pack(lengths, capacity) == expected
 
 
+def _repeated(*counts):
+    return [length for length, count in counts for _ in range(count)]
+
+
+HARD = {
+    "one": ([7], 9),
+    "capacity 1": ([1] * 9, 1),
+    "all equal": ([5] * 40, 17),
+    "all equal, exact fits": ([5] * 40, 20),
+    "exact fits": ([9, 1, 8, 2, 7, 3, 6, 4, 5, 5] * 4, 10),
+    "an odd capacity": ([25, 24, 26, 17, 16, 9, 8, 51] * 5, 51),
+    "one above a power of two": ([4097, 4096, 2049, 2048, 1366, 1365, 684, 683, 1] * 6, 4097),
+    "one below it": ([4095, 2048, 2047, 1366, 1365, 683, 682, 1] * 6, 4095),
+    "just above half": (np.random.default_rng(0).integers(2049, 2100, 300).tolist(), 4096),
+    "just above a third": (np.random.default_rng(1).integers(1366, 1400, 300).tolist(), 4096),
+    "11/9": (_repeated((23, 18), (13, 18), (12, 18), (9, 36)), 44),
+    "11/9, wide": (_repeated((2004, 30), (1008, 30), (1004, 30), (992, 60)), 4000),
+    "71/60": (_repeated((20, 60), (15, 60), (12, 180)), 71),
+    "next fit's worst": ([50, 1] * 40, 100),
+    "first fit's worst": (_repeated((7, 30), (15, 30), (34, 30), (51, 30)), 101),
+    "medium and large only": ([60, 40, 35, 34, 51, 66] * 8, 100),
+    "no large": ([34, 40, 17, 25, 8, 3] * 12, 100),
+    "a wide capacity": ([65537, 65536, 40000, 30000, 25537, 9, 1] * 6, 65537),
+    "sums beyond int32": ([2**30, 2**30 - 1, 2**29] * 12, 2**31 - 1),
+}
+
+
 @pytest.mark.parametrize("name", TEXTBOOK)
-def test_lengths_just_above_half_equal_the_textbook(name):
-    lengths = np.random.default_rng(0).integers(2049, 2100, 400).tolist()
-    assert load_packer(name).pack(lengths, 4096) == TEXTBOOK[name](lengths, 4096, 400)
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("limit", [None, 1, 2, 3, 7])
+def test_hard_lists_equal_the_textbook(name, case, limit):
+    lengths, capacity = HARD[case]
+    expected = TEXTBOOK[name](Bins(lengths, capacity, limit or len(lengths)))
+    assert load_packer(name, max_samples_per_bin=limit).pack(lengths, capacity) == expected
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+@given(
+    seed=st.integers(0, 2**32),
+    capacity=st.integers(1, 300),
+    n=st.integers(1, 300),
+    low=st.floats(0, 1),
+    high=st.floats(0, 1),
+    limit=st.none() | st.integers(1, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_many_samples_of_few_lengths_equal_the_textbook(name, seed, capacity, n, low, high, limit):
+    # Runs of equal bins, split and split again.
+    bounds = sorted((1 + int(low * (capacity - 1)), 1 + int(high * (capacity - 1))))
+    lengths = np.random.default_rng(seed).integers(bounds[0], bounds[1] + 1, n).tolist()
+    expected = TEXTBOOK[name](Bins(lengths, capacity, limit or n))
+    assert load_packer(name, max_samples_per_bin=limit).pack(lengths, capacity) == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 65_536, 65_537, 200_000])
+def test_the_shuffle_is_that_of_fisher_and_yates(n):
+    assert _shuffled(n, seed=3).tolist() == shuffled(n, seed=3)
+    assert _shuffled(n, seed=4).tolist() != shuffled(n, seed=3) or n < 3
+
+
+def test_every_order_is_as_likely():
+    counts = np.zeros((4, 4))
+    for seed in range(4000):
+        counts[np.arange(4), _shuffled(4, seed)] += 1
+    assert abs(counts - 1000).max() < 150  # five standard deviations
 
 
 @pytest.mark.parametrize("name", packer_names())
