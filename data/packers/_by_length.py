@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,15 @@ from data.packers._layers import (
     sort_by_length,
 )
 from data.packers.base import Packer
-from data.packers.items import Bins, Integers, Items, check_capacity, check_lengths
+from data.packers.items import (
+    FAST,
+    Bins,
+    Integers,
+    Items,
+    as_lengths,
+    check_capacity,
+    check_lengths,
+)
 from data.packers.plan import Plan, plan_of
 
 # Tables by length cost more than a few samples are worth where the capacity is far above both.
@@ -61,7 +70,7 @@ class ByLength(Packer):
                 are no longer reasonable.
         """
         capacity = check_capacity(capacity)
-        return self.plan_histogram(count_lengths(check_lengths(lengths, capacity), capacity))
+        return self.plan_histogram(count_lengths(check_lengths(lengths, capacity), capacity)[0])
 
     def plan_histogram(self, count: npt.NDArray[np.int64]) -> Plan:
         """The packing of a histogram: of ``count[l]`` samples of ``l`` tokens, for each ``l``.
@@ -92,20 +101,45 @@ class ByLength(Packer):
         layers, runs = self._pack_histogram(count, capacity, self._most_samples(samples or 1))
         return plan_of(capacity, layers, runs)
 
+    def pack_csr(
+        self,
+        lengths: Integers,
+        capacity: int,
+        *,
+        together: Integers | None = None,
+        apart: Integers | None = None,
+    ) -> Bins:
+        # Counting looks at every length, so it can check them too; the check takes longer.
+        array = as_lengths(lengths)
+        if together is None and apart is None and array.size and array.dtype in FAST:
+            capacity = check_capacity(capacity)
+            if capacity <= _largest_table(array.size):
+                count, counted = count_lengths(array, capacity)
+                if counted and count[0] == 0:
+                    return self._with_enough_bins(array, self._place(array, count))
+        return super().pack_csr(array, capacity, together=together, apart=apart)
+
     def _pack(self, items: Items, capacity: int) -> Bins:
-        most_samples = self._most_samples(items.samples)
+        n = items.lengths.size
         alike = not items.stay_apart() and (
             not items.have_groups() or self.max_samples_per_bin is None
         )
-        small = max(_SMALL_CAPACITY, min(_LARGEST_CAPACITY, _TOKENS_PER_ITEM * items.lengths.size))
-        if not alike or capacity > small:
-            return self._pack_items(items, capacity, most_samples)
-        count = count_lengths(items.lengths, capacity)
-        layers, runs = self._pack_histogram(count, capacity, most_samples)
+        if alike and capacity <= _largest_table(n):
+            return self._place(items.lengths, count_lengths(items.lengths, capacity)[0])
+        return self._pack_items(items, capacity, self._most_samples(items.samples))
+
+    def _place(self, lengths: npt.NDArray[np.integer[Any]], count: npt.NDArray[np.int64]) -> Bins:
+        """Packs the histogram of lengths ``[n]``, then gives each sample its place."""
+        layers, runs = self._pack_histogram(count, count.size - 1, self._most_samples(lengths.size))
         # Made here, not inside: numpy asks the system for large pages, compiled code does not.
         offsets = np.empty(bin_count(runs) + 1, np.int64)
-        order, indices = np.empty((2, items.lengths.size), np.int32)
+        order, indices = np.empty((2, lengths.size), np.int32)
         set_offsets(runs, offsets)
-        begin = sort_by_length(items.lengths, count, order)
+        begin = sort_by_length(lengths, count, order)
         place_samples(order, begin, layers, offsets, indices)
         return indices, offsets
+
+
+def _largest_table(n: int) -> int:
+    """The capacity up to which tables by length are worth it for ``n`` lengths."""
+    return max(_SMALL_CAPACITY, min(_LARGEST_CAPACITY, _TOKENS_PER_ITEM * n))

@@ -175,24 +175,23 @@ def set_offsets(runs: Runs, offsets: npt.NDArray[np.int64]) -> None:
 
 
 @compiled
-def all_within(lengths: npt.NDArray[np.integer[Any]], capacity: int) -> bool:
-    """Whether all lengths ``[n]`` are in ``[1, capacity]``, with ``n`` at least 1."""
-    least = lengths[0]
-    most = lengths[0]
-    for sample in range(lengths.size):
-        least = min(least, lengths[sample])
-        most = max(most, lengths[sample])
-    return bool(least >= 1 and most <= capacity)
+def count_lengths(
+    lengths: npt.NDArray[np.integer[Any]], capacity: int
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """The histogram of lengths ``[n]``.
 
-
-@compiled
-def count_lengths(lengths: npt.NDArray[np.integer[Any]], capacity: int) -> npt.NDArray[np.int64]:
-    """The histogram of lengths ``[n]``, each in ``[1, capacity]``: int64 ``[capacity + 1]``."""
+    Returns:
+        Samples of each length, int64 ``[capacity + 1]``; and whether all lengths are in ``[0,
+        capacity]``: at the first one that is not, the counting ends.
+    """
     count = np.zeros(capacity + 1, np.int64)
     for sample in range(lengths.size):
         prefetch(lengths, sample + _AHEAD)
-        count[lengths[sample]] += 1
-    return count
+        length = lengths[sample]
+        if length < 0 or length > capacity:
+            return count, False
+        count[length] += 1
+    return count, True
 
 
 @compiled

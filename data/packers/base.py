@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,8 +101,7 @@ class Packer(ABC):
                 a group does not fit into a bin, or has samples that must stay apart.
         """
         indices, offsets = self.pack_csr(lengths, capacity, together=together, apart=apart)
-        flat = indices.tolist()
-        return [flat[begin:end] for begin, end in pairwise(offsets.tolist())]
+        return _as_lists(indices.tolist(), offsets.tolist())
 
     def pack_csr(
         self,
@@ -133,7 +134,8 @@ class Packer(ABC):
         bins = _as_arrays(self._pack(grouping.items, capacity))
         if grouping.items.stay_apart():
             self._check_apart(grouping.items, bins)
-        return grouping.samples_of(self._with_enough_bins(grouping.items, bins))
+        what = "groups of samples" if grouping.items.have_groups() else "samples"
+        return grouping.samples_of(self._with_enough_bins(grouping.items.lengths, bins, what))
 
     @abstractmethod
     def _pack(self, items: Items, capacity: int) -> Bins | list[list[int]]:
@@ -159,7 +161,9 @@ class Packer(ABC):
         if np.unique(pairs).size < pairs.size:
             raise ConstraintError(f"{type(self).__name__} cannot keep samples apart")
 
-    def _with_enough_bins(self, items: Items, bins: Bins) -> Bins:
+    def _with_enough_bins(
+        self, lengths: npt.NDArray[np.integer[Any]], bins: Bins, what: str = "samples"
+    ) -> Bins:
         """Meets ``min_bins`` and ``bins_multiple``, or says that they cannot be met."""
         indices, offsets = bins
         multiple = self.bins_multiple or 1
@@ -168,12 +172,11 @@ class Packer(ABC):
         if wanted == offsets.size - 1:
             return bins
         if wanted > indices.size:
-            what = "groups of samples" if items.have_groups() else "samples"
             raise ConstraintError(
                 f"min_bins={self.min_bins} and bins_multiple={self.bins_multiple} ask for {wanted} "
                 f"bins, and {indices.size} {what} cannot fill so many: no bin is empty"
             )
-        tokens = np.concatenate(([0], np.cumsum(items.lengths[indices], dtype=np.int64)))
+        tokens = np.concatenate(([0], np.cumsum(lengths[indices], dtype=np.int64)))
         return indices, _cut(offsets, tokens, wanted)
 
 
@@ -205,6 +208,19 @@ def _cut(
             if b - a > 1:
                 heapq.heappush(heap, (-int(tokens[b] - tokens[a]), a, b))
     return np.array(sorted(ends), np.int64)
+
+
+def _as_lists(indices: list[int], offsets: list[int]) -> list[list[int]]:
+    """A list for each bin."""
+    # Python looks for reference cycles after every so many new lists, over and over among those it
+    # has looked at before. There are none in lists of numbers, and the looking takes the most time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return list(map(indices.__getitem__, map(slice, offsets, offsets[1:])))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _as_arrays(bins: Bins | list[list[int]]) -> Bins:

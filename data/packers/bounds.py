@@ -47,7 +47,7 @@ def lower_bound(lengths: Integers, capacity: int, *, max_samples_per_bin: int | 
     if not checked.size:
         return 0
     if capacity <= max(_TABLE, 8 * checked.size):
-        count = count_lengths(checked, capacity)
+        count, _ = count_lengths(checked, capacity)
         distinct = np.flatnonzero(count)
         bound = _l2(distinct, count[distinct], capacity)
     else:

@@ -67,7 +67,7 @@ def _shuffled(n: int, seed: int) -> Numbers:
     count = np.array([n])
     if piles > 1:
         pile = random.integers(piles, size=n, dtype=np.int32)
-        count = count_lengths(pile, piles - 1)
+        count, _ = count_lengths(pile, piles - 1)
         sort_by_length(pile, count, order)
     _shuffle_piles(order, count, random.integers(2**32, size=n, dtype=np.uint32))
     return order

@@ -16,6 +16,9 @@ type Bins = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 # Boundaries inside a row are int32, and so are indices.
 _MOST = 2**31 - 1
 
+# What the inner loops are compiled for; other types are converted.
+FAST = (np.dtype(np.int32), np.dtype(np.int64))
+
 
 class ConstraintError(ValueError):
     """The samples leave no way to do what was asked for."""
@@ -91,17 +94,24 @@ def check_lengths(lengths: Integers, capacity: int) -> npt.NDArray[np.integer[An
             sequence of integers, or one of them is below 1 or above the capacity.
     """
     check_capacity(capacity)
-    array = _integers(lengths, "lengths")
+    array = as_lengths(lengths)
     # Compared before any cast: an unsigned length beyond int64 would come out negative.
     if array.size and (array.min() < 1 or array.max() > capacity):
         index = int(np.flatnonzero((array < 1) | (array > capacity))[0])
         raise ValueError(_complaint(index, int(array[index]), capacity))
+    return array if array.dtype in FAST else array.astype(np.int64)
+
+
+def as_lengths(lengths: Integers) -> npt.NDArray[np.integer[Any]]:
+    """Lengths as a contiguous array ``[n]`` of some integer type, whatever their values.
+
+    Raises:
+        ValueError: if they are not a flat sequence of integers, or too many for int32 indices.
+    """
+    array = _integers(lengths, "lengths")
     if array.size > _MOST:
         raise ValueError(f"at most {_MOST} lengths, which int32 indices can tell apart")
-    return np.ascontiguousarray(array, dtype=None if array.dtype in _FAST else np.int64)
-
-
-_FAST = (np.dtype(np.int32), np.dtype(np.int64))
+    return np.ascontiguousarray(array)
 
 
 def _integers(values: Integers, name: str) -> npt.NDArray[np.integer[Any]]:
