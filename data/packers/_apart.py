@@ -38,23 +38,21 @@ def new_apart(items: Items) -> Apart:
 def mark_bins(apart: Apart, item: int, marked: Numbers) -> None:
     """Writes ``item + 1`` where ``marked`` stands for a bin that must not take it."""
     offsets, numbers, first, after, bin_of = apart
-    if offsets.size:
-        for entry in range(offsets[item], offsets[item + 1]):
-            node = first[numbers[entry]]
-            while node >= 0:
-                marked[bin_of[node]] = item + 1
-                node = after[node]
+    for entry in range(offsets[item], offsets[item + 1]):
+        node = first[numbers[entry]]
+        while node >= 0:
+            marked[bin_of[node]] = item + 1
+            node = after[node]
 
 
 @compiled
 def note_bin(apart: Apart, item: int, bin_number: int) -> None:
     """Records which bin took an item."""
     offsets, numbers, first, after, bin_of = apart
-    if offsets.size:
-        for entry in range(offsets[item], offsets[item + 1]):
-            bin_of[entry] = bin_number
-            after[entry] = first[numbers[entry]]
-            first[numbers[entry]] = entry
+    for entry in range(offsets[item], offsets[item + 1]):
+        bin_of[entry] = bin_number
+        after[entry] = first[numbers[entry]]
+        first[numbers[entry]] = entry
 
 
 @compiled

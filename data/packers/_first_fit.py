@@ -9,8 +9,7 @@ from data.packers._compile import compiled, prefetch, trailing_zeros
 from data.packers.items import Bins, Items
 
 # A node of the tree has the most room in the 16 below it: a line of cache, and few instructions.
-# The bins are level 0; all levels are in one array, `begin` says where, and the last has one line.
-type _Tree = tuple[Numbers, Numbers]
+# The bins are level 0; all levels are in one array, `levels` says where, and the last has one line.
 
 _BRANCHES = 16
 _SHIFT = 4
@@ -60,10 +59,11 @@ def _first_fit(
     """
     grouped = sizes.size > 0
     limited = most_samples < (sizes.sum() if grouped else order.size)
-    tree = _tree(np.empty(0, np.int32), 16 * _BRANCHES, capacity)
+    nodes, levels = _tree(np.empty(0, np.int32), 16 * _BRANCHES, capacity)
     begin = np.zeros(capacity + 1 if capacity <= _TABLE else 0, np.int32)
     held = np.zeros(order.size if limited else 0, np.int32)
-    marked = np.zeros(order.size if apart[0].size else 0, np.int32)
+    kept_apart = apart[0].size > 0
+    marked = np.zeros(order.size if kept_apart else 0, np.int32)
     bins = 0
     for turn in range(order.size):
         if turn + _AHEAD < order.size:
@@ -71,30 +71,32 @@ def _first_fit(
         item = order[turn]
         length = lengths[item]
         size = sizes[item] if grouped else 1
-        mark_bins(apart, item, marked)
-        if bins == tree[1][1]:
-            tree = _tree(tree[0][:bins], 4 * bins, capacity)
-        chosen = _first_from(tree, begin[length] if begin.size else 0, length)
+        if kept_apart:
+            mark_bins(apart, item, marked)
+        if bins == levels[1]:
+            nodes, levels = _tree(nodes[:bins], 4 * bins, capacity)
+        chosen = _first_from(nodes, levels, begin[length] if begin.size else 0, length)
         if begin.size:
             begin[length] = chosen
-        while (marked.size > 0 and marked[chosen] == item + 1) or (
+        while (kept_apart and marked[chosen] == item + 1) or (
             limited and held[chosen] + size > most_samples
         ):
-            chosen = _first_from(tree, chosen + 1, length)
+            chosen = _first_from(nodes, levels, chosen + 1, length)
         bin_of[turn] = chosen
-        note_bin(apart, item, chosen)
+        if kept_apart:
+            note_bin(apart, item, chosen)
         bins = max(bins, chosen + 1)
-        room = tree[0][chosen] - length
+        room = nodes[chosen] - length
         if limited:
             held[chosen] += size
             if held[chosen] == most_samples:
                 room = 0
-        _set_room(tree, chosen, room)
+        _set_room(nodes, levels, chosen, room)
     return bins
 
 
 @compiled
-def _tree(rooms: Numbers, leaves: int, capacity: int) -> _Tree:
+def _tree(rooms: Numbers, leaves: int, capacity: int) -> tuple[Numbers, Numbers]:
     """A tree of ``leaves`` bins, a multiple of 16, the first of which have these rooms."""
     begin = np.zeros(10, np.int32)  # 16 ** 8 is more bins than there can be
     size = leaves
@@ -135,16 +137,15 @@ def _most(nodes: Numbers, first: int) -> int:
 
 
 @compiled
-def _first_from(tree: _Tree, node: int, length: int) -> int:
+def _first_from(nodes: Numbers, levels: Numbers, node: int, length: int) -> int:
     """The first bin from ``node`` on that has room for a length; there must be one."""
-    nodes, begin = tree
     if nodes[node] >= length:
         return node
     level = 0
     while True:  # up, to the nearest node to the right that has room
         line = node & ~(_BRANCHES - 1)
         not_left = ~((_TWO << np.uint64(node & (_BRANCHES - 1))) - _ONE)
-        bits = _with_room(nodes, begin[level] + line, length) & not_left
+        bits = _with_room(nodes, levels[level] + line, length) & not_left
         if bits != 0:
             node = line + trailing_zeros(bits)
             break
@@ -153,18 +154,17 @@ def _first_from(tree: _Tree, node: int, length: int) -> int:
     while level > 0:  # down, to the left
         level -= 1
         node <<= _SHIFT
-        node += trailing_zeros(_with_room(nodes, begin[level] + node, length))
+        node += trailing_zeros(_with_room(nodes, levels[level] + node, length))
     return node
 
 
 @compiled
-def _set_room(tree: _Tree, node: int, room: int) -> None:
+def _set_room(nodes: Numbers, levels: Numbers, node: int, room: int) -> None:
     """Records the room left in a bin."""
-    nodes, begin = tree
     nodes[node] = room
-    for level in range(1, begin.size - 1):
+    for level in range(1, levels.size - 1):
         node >>= _SHIFT
-        most = _most(nodes, begin[level - 1] + (node << _SHIFT))
-        if nodes[begin[level] + node] == most:
+        most = _most(nodes, levels[level - 1] + (node << _SHIFT))
+        if nodes[levels[level] + node] == most:
             return  # nothing changes further up
-        nodes[begin[level] + node] = most
+        nodes[levels[level] + node] = most

@@ -87,7 +87,8 @@ def _put(
     placed[turn[0]] = item
     bin_of[turn[0]] = bin_number
     turn[0] += 1
-    note_bin(apart, item, bin_number)
+    if apart[0].size:
+        note_bin(apart, item, bin_number)
 
 
 @compiled

@@ -172,7 +172,8 @@ def _worst_fit(
     bins = min(bins, order.size)  # an empty bin is the emptiest: the others stay so
     heaps = longer(new_runs(0), order.size + 1)
     held = np.zeros(order.size, np.int32)
-    marked = np.zeros(order.size if apart[0].size else 0, np.int32)
+    kept_apart = apart[0].size > 0
+    marked = np.zeros(order.size if kept_apart else 0, np.int32)
     top = -1
     for bin_number in range(bins):
         set_alone(heaps, bin_number, bin_number)
@@ -180,7 +181,8 @@ def _worst_fit(
     for turn in range(order.size):
         item = order[turn]
         size = sizes[item] if grouped else 1
-        mark_bins(apart, item, marked)
+        if kept_apart:
+            mark_bins(apart, item, marked)
         chosen = -1
         refused = -1
         while top >= 0 and chosen < 0:
@@ -188,7 +190,7 @@ def _worst_fit(
             if (heaps[candidate, KEY] >> _LOAD) + lengths[item] > capacity:
                 break  # and so are all others
             top = without_top(heaps, top)
-            if (marked.size > 0 and marked[candidate] == item + 1) or (
+            if (kept_apart and marked[candidate] == item + 1) or (
                 held[candidate] + size > most_samples
             ):
                 refused = meld(heaps, refused, candidate)
@@ -200,7 +202,8 @@ def _worst_fit(
             set_alone(heaps, bins, bins)
             bins += 1
         bin_of[turn] = chosen
-        note_bin(apart, item, chosen)
+        if kept_apart:
+            note_bin(apart, item, chosen)
         held[chosen] += size
         heaps[chosen, KEY] += np.int64(lengths[item]) << _LOAD
         if held[chosen] < most_samples:

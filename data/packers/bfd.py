@@ -158,12 +158,14 @@ def _best_fit(
     tops = np.empty(64, np.int64)
     kinds = 0  # how many different rooms, in ascending order
     held = np.zeros(order.size, np.int32)
-    marked = np.zeros(order.size if apart[0].size else 0, np.int32)
+    kept_apart = apart[0].size > 0
+    marked = np.zeros(order.size if kept_apart else 0, np.int32)
     bins = 0
     for turn in range(order.size):
         item = order[turn]
         size = sizes[item] if grouped else 1
-        mark_bins(apart, item, marked)
+        if kept_apart:
+            mark_bins(apart, item, marked)
         chosen = -1
         room = capacity
         at = np.searchsorted(rooms[:kinds], lengths[item])
@@ -173,7 +175,7 @@ def _best_fit(
             while top >= 0 and chosen < 0:
                 candidate = top
                 top = without_top(heaps, top)
-                if (marked.size > 0 and marked[candidate] == item + 1) or (
+                if (kept_apart and marked[candidate] == item + 1) or (
                     held[candidate] + size > most_samples
                 ):
                     refused = meld(heaps, refused, candidate)
@@ -194,7 +196,8 @@ def _best_fit(
             set_alone(heaps, bins, bins)
             bins += 1
         bin_of[turn] = chosen
-        note_bin(apart, item, chosen)
+        if kept_apart:
+            note_bin(apart, item, chosen)
         held[chosen] += size
         room -= lengths[item]
         if room >= shortest and held[chosen] < most_samples:

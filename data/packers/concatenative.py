@@ -50,14 +50,16 @@ def _next_fit(
     offsets: npt.NDArray[np.int64],
 ) -> int:
     """Fills in where each bin begins, and the end; how many bins there are."""
-    marked = np.zeros(lengths.size if apart[0].size else 0, np.int32)
+    kept_apart = apart[0].size > 0
+    marked = np.zeros(lengths.size if kept_apart else 0, np.int32)
     bins = 0
     room = 0  # no bin is open yet, and every length is above 0
     held = 0
     for item in range(lengths.size):
         size = sizes[item] if sizes.size else 1
-        mark_bins(apart, item, marked)
-        refused = bins > 0 and marked.size > 0 and marked[bins - 1] == item + 1
+        if kept_apart:
+            mark_bins(apart, item, marked)
+        refused = bins > 0 and kept_apart and marked[bins - 1] == item + 1
         if lengths[item] > room or held + size > most_samples or refused:
             offsets[bins] = item
             bins += 1
@@ -65,6 +67,7 @@ def _next_fit(
             held = 0
         room -= lengths[item]
         held += size
-        note_bin(apart, item, bins - 1)
+        if kept_apart:
+            note_bin(apart, item, bins - 1)
     offsets[bins] = lengths.size
     return bins
