@@ -22,6 +22,7 @@ from typing import Any
 
 from distributions import DISTRIBUTIONS
 from first_call import first_calls
+from packers_goals import goals
 from packers_measure import Result, Run
 from packers_report import ROOT, header, report
 from peers import Contender, contenders
@@ -82,7 +83,7 @@ def measure(
         for result in cases(run, arguments):
             results.append(result)
             if result.name == chosen[-1].name:
-                write_numbers(arguments.output, head, results, [])
+                write_numbers(arguments.output, head, results, [], {})
     except KeyboardInterrupt:
         say("interrupted: what was finished is written")
     return results
@@ -100,30 +101,45 @@ def cases(run: Run, arguments: argparse.Namespace) -> Iterator[Result]:
             yield from run(distribution, capacity, arguments.sizes)
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[Result], list[dict[str, Any]]]:
-    """What an earlier run wrote: header, results, fresh processes."""
+def read(
+    path: Path,
+) -> tuple[dict[str, Any], list[Result], list[dict[str, Any]], dict[str, Any]]:
+    """What an earlier run wrote: header, results, fresh processes, goals."""
     document = json.loads(path.read_text(encoding="utf-8"))
     results = [Result.of_raw(raw) for raw in document["results"]]
-    return document["header"], results, document["fresh_process"]
+    return document["header"], results, document["fresh_process"], document["goals"]
 
 
 def write_numbers(
-    directory: Path, head: dict[str, Any], results: list[Result], fresh: list[dict[str, Any]]
+    directory: Path,
+    head: dict[str, Any],
+    results: list[Result],
+    fresh: list[dict[str, Any]],
+    reached: dict[str, Any],
 ) -> str:
     """The JSON file; the name that the others share with it."""
     directory.mkdir(parents=True, exist_ok=True)
     stem = f"packers-{head['date']}"
-    document = {"header": head, "fresh_process": fresh, "results": [r.raw() for r in results]}
+    document = {
+        "header": head,
+        "fresh_process": fresh,
+        "goals": reached,
+        "results": [r.raw() for r in results],
+    }
     text = json.dumps(document, indent=1)
     (directory / f"{stem}.json").write_text(text + "\n", encoding="utf-8")
     return stem
 
 
 def write(
-    directory: Path, head: dict[str, Any], results: list[Result], fresh: list[dict[str, Any]]
+    directory: Path,
+    head: dict[str, Any],
+    results: list[Result],
+    fresh: list[dict[str, Any]],
+    reached: dict[str, Any],
 ) -> None:
     """The three files; without matplotlib two of them."""
-    stem = write_numbers(directory, head, results, fresh)
+    stem = write_numbers(directory, head, results, fresh, reached)
     try:
         from packers_plot import draw
 
@@ -132,7 +148,7 @@ def write(
     except ImportError as error:
         say(f"no picture: {error}; pip install -e '.[bench]'")
         picture = None
-    page = report(head, results, fresh, picture)
+    page = report(head, results, fresh, reached, picture)
     (directory / f"{stem}.md").write_text(page, encoding="utf-8")
     say(f"written: {stem}.md, .json{' and .png' if picture else ''}")
 
@@ -152,7 +168,7 @@ def main() -> None:
     n, capacity = min(arguments.sizes), arguments.capacities[0]
     alive = {r.name for r in results if r.seconds is not None and r.n == n}
     fresh = first_calls([c for c in chosen if c.name in alive], n, capacity, say)
-    write(arguments.output, head, results, fresh)
+    write(arguments.output, head, results, fresh, goals(say))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 from distributions import DISTRIBUTIONS
+from packers_goals import goal_lines
 from packers_measure import Result
 from peers import PEERS
 
@@ -99,6 +100,7 @@ def report(
     head: dict[str, Any],
     results: Sequence[Result],
     fresh: Sequence[dict[str, Any]],
+    reached: dict[str, Any],
     picture: str | None,
 ) -> str:
     """The whole document."""
@@ -113,6 +115,8 @@ def report(
     if picture:
         lines += [f"![Bins over the bound against speed]({picture})", ""]
     lines += [*_speed_ratios(results), *_growth(results), *_fresh_lines(fresh)]
+    if reached:
+        lines += goal_lines(reached)
     for (name, capacity, n), group in groupby(results, lambda r: (r.distribution, r.capacity, r.n)):
         lines += _table(name, capacity, n, list(group))
     return "\n".join(lines).rstrip() + "\n"
