@@ -184,7 +184,7 @@ def goal_lines(measured: dict[str, list[dict[str, Any]]]) -> list[str]:
         "## Level ranks: cost of the dearest rank over the mean of the ranks, less 1",
         "",
         "`ffd` bins of 200,000 samples, shuffled; mean over the steps. Cost: 24,576 a token and 1 "
-        "a squared length, as verl has it. In turn: bins as they come. Level: `data.balance.level`. "
+        "a squared length, as verl has it. In turn: as they come. Level: `data.balance.level`. "
         "Window: `data.balance.window_order` over 16 steps.",
         "",
         "| lengths | C | ranks | bins a rank | in turn | level | ms a step | window |",

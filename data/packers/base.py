@@ -172,9 +172,14 @@ class Packer(ABC):
         if wanted == offsets.size - 1:
             return bins
         if wanted > indices.size:
+            asked = [
+                f"{name}={getattr(self, name)}"
+                for name in ("min_bins", "bins_multiple")
+                if getattr(self, name) is not None
+            ]
             raise ConstraintError(
-                f"min_bins={self.min_bins} and bins_multiple={self.bins_multiple} ask for {wanted} "
-                f"bins, and {indices.size} {what} cannot fill so many: no bin is empty"
+                f"{indices.size} {what} cannot fill the {wanted} bins that {' and '.join(asked)} "
+                "would need: no bin is empty"
             )
         tokens = np.concatenate(([0], np.cumsum(lengths[indices], dtype=np.int64)))
         return indices, _cut(offsets, tokens, wanted)

@@ -57,6 +57,34 @@ class Items:
         """Whether there are items that may not share a bin."""
         return self.apart_offsets.size > 0
 
+    def fit(self, item: int, into: Sequence[int], capacity: int, most_samples: int) -> bool:
+        """Whether an item can join those in a bin: by tokens, samples and what stays apart.
+
+        For packers in plain Python; it takes time in proportion to the items in the bin.
+
+        Args:
+            item: its index.
+            into: the indices in the bin.
+            capacity: in tokens.
+            most_samples: a bin with this many samples is full.
+        """
+        together = [*into, item]
+        if int(self.lengths[together].sum(dtype=np.int64)) > capacity:
+            return False
+        samples = self.sizes[together].sum() if self.have_groups() else len(together)
+        if samples > most_samples:
+            return False
+        numbers = [number for i in together for number in self._apart_numbers(i)]
+        return len(numbers) == len(set(numbers))
+
+    def _apart_numbers(self, item: int) -> list[int]:
+        if not self.stay_apart():
+            return []
+        numbers: list[int] = self.apart[
+            self.apart_offsets[item] : self.apart_offsets[item + 1]
+        ].tolist()
+        return numbers
+
     def longest_first(self) -> npt.NDArray[np.int32]:
         """Items ``[n]`` by decreasing length; equal lengths keep their order. O(n log n)."""
         return np.argsort(-self.lengths.astype(np.int64), kind="stable").astype(np.int32)

@@ -17,6 +17,7 @@ from data.sample import Sample
 from data.thd import Rectangle, Row, build_rectangle, build_row
 
 _log = logging.getLogger(__name__)
+_told: set[Packer] = set()  # packers whose wish for more bins could not be met
 
 Microbatch = Row | Rectangle
 
@@ -56,7 +57,10 @@ class Layout:
         except ConstraintError as error:
             packer = replace(self.packer, min_bins=None, bins_multiple=None)
             bins = packer.pack(padded, self.capacity)
-            _log.warning("%s; they are packed into %d", error, len(bins))
+            # On the console once, which shows warnings; in the log file every time.
+            grade = logging.INFO if self.packer in _told else logging.WARNING
+            _told.add(self.packer)
+            _log.log(grade, "%s; they are packed into %d", error, len(bins))
             return bins
 
     def fewest_rows(self, lengths: Sequence[int]) -> int:

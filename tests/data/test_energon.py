@@ -124,8 +124,8 @@ def test_what_a_pack_carries(tmp_path: Path) -> None:
 
 def test_a_packer_that_loses_a_sample_is_noticed(tmp_path: Path) -> None:
     class Forgetful(Packer):
-        def _pack(self, lengths: Any, capacity: int) -> list[list[int]]:
-            return [[i] for i in range(len(lengths) - 1)]
+        def _pack(self, items: Any, capacity: int) -> list[list[int]]:
+            return [[i] for i in range(len(items.lengths) - 1)]
 
     with pytest.raises(AssertionError, match="left a sample out"):
         read(records_of(tmp_path / "c.jsonl", [5, 6, 7]), packer=Forgetful())

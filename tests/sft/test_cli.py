@@ -97,7 +97,7 @@ def test_help(train: Start) -> None:
     assert (done.code, done.err, done.heavy) == (0, "", "")
     assert "python train.py packing=trainer packer=ffd" in done.out
     groups = {line.partition(":")[0]: line for line in done.out.splitlines() if ": " in line}
-    packers = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd"
+    packers = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd, tight"
     assert groups["packer"] == f"packer: {packers}"
     assert groups["packing"] == "packing: loader, none, trainer"
 
@@ -112,7 +112,7 @@ def test_the_configuration_with_an_upstream_name_of_a_packer(train: Start, tmp_p
 
 # --- what is refused
 
-PACKERS = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd"
+PACKERS = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd, tight"
 TRAIN_KEYS = (
     "epochs, eval_every, global_batch_samples, global_batch_tokens, log_every, micro_batch_size, "
     "speed_skip_steps, steps, threads"
@@ -205,7 +205,7 @@ def test_options_from_a_directory_of_ones_own(train: Start, tmp_path: Path) -> N
     assert_refused(
         train(*own, "packer=mine"),
         "packer.max_samples=3: there is no such key. Did you mean packer.max_samples_per_bin? Keys "
-        "in packer: max_samples_per_bin",
+        "in packer: bins_multiple, max_samples_per_bin, min_bins",
     )
     assert_refused(train(*own, "packer=mine", "train.stepz=5"), STEPZ)
     done = train(*own, "experiment=bad")
@@ -233,7 +233,7 @@ def test_options_from_a_directory_of_ones_own(train: Start, tmp_path: Path) -> N
          "Keys in data: limit, num_workers, overlong, path, shuffle, tokenizer, val_fraction, "
          "val_path"),
         (["packer=ffs", "packer.sede=1"], "packer.sede=1: there is no such key. Did you mean "
-         "packer.seed? Keys in packer: max_samples_per_bin, seed"),
+         "packer.seed? Keys in packer: bins_multiple, max_samples_per_bin, min_bins, seed"),
         (["packer=FFD"], "packer=FFD: there is no such packer. Did you mean packer=ffd? "),
         (["packer=first_fit_decreasin"], "packer=first_fit_decreasin: there is no such packer. Did "
          f"you mean packer=ffd? Allowed: {PACKERS}"),

@@ -143,7 +143,8 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
          "micro_batch_size, speed_skip_steps, steps, threads"),
         ("+train.stepz=null", "train.stepz=null: there is no such key. Did you mean train.steps?"),
         ("+packer.max_samples=2", "packer.max_samples=2: there is no such key. Did you mean "
-         "packer.max_samples_per_bin? Keys in packer: max_samples_per_bin"),
+         "packer.max_samples_per_bin? Keys in packer: bins_multiple, max_samples_per_bin, min_"
+         "bins"),
         ("+packer._partial_=true", "packer._partial_=true: there is no such key. Keys in packer: "),
         ("+optimizer.LR=1", "optimizer.LR=1: there is no such key. Did you mean optimizer.lr?"),
         ("+packing.capacty=9", "packing.capacty=9: there is no such key. Did you mean "

@@ -22,15 +22,12 @@ class Pairs(Packer):
 
     most: int = 2
 
-    def _pack(self, lengths, capacity):
-        bins = []
-        for i, length in enumerate(lengths):
-            last = bins[-1] if bins else []
-            room = capacity - sum(int(lengths[j]) for j in last)
-            if last and len(last) < self.most and length <= room:
-                last.append(i)
-            else:
-                bins.append([i])
+    def _pack(self, items, capacity):
+        bins = [[]]
+        for i in range(items.lengths.size):
+            if bins[-1] and not items.fit(i, bins[-1], capacity, self.most):
+                bins.append([])
+            bins[-1].append(i)
         return bins
 '''
 
@@ -66,6 +63,8 @@ def test_a_packer_outside_the_tree_trains_two_steps(tmp_path: Path, chitchat_dir
     assert run["config"]["packer"] == {
         "_target_": "my_packers.Pairs",
         "max_samples_per_bin": None,
+        "min_bins": None,
+        "bins_multiple": None,
         "most": 2,
     }
     # Rows of at most two: this packer, and no other, has packed them.

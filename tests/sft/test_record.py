@@ -126,6 +126,8 @@ def test_settings_are_plain() -> None:
     assert tree["packer"] == {
         "_target_": "data.packers.mffd.ModifiedFirstFitDecreasing",
         "max_samples_per_bin": None,
+        "min_bins": None,
+        "bins_multiple": None,
     }
     assert tree["logger"] == {"jsonl": {"_target_": "sft.loggers.jsonl.JsonlLogger"}}
 

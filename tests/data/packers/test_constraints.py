@@ -85,7 +85,7 @@ def test_every_constraint_is_kept_or_cannot_be(name, instance, min_bins, multipl
     wanted = -(-max(len(free), min_bins) // multiple) * multiple
     items, _ = grouped(lengths, together, apart)
     if wanted > len(items):
-        with pytest.raises(ConstraintError, match=f"ask for {wanted} bins, and {len(items)} "):
+        with pytest.raises(ConstraintError, match=f"{len(items)} .* fill the {wanted} bins"):
             packer.pack(lengths, capacity, together=together, apart=apart)
         return
     bins = packer.pack(lengths, capacity, together=together, apart=apart)
@@ -139,9 +139,17 @@ def test_the_bin_with_the_most_tokens_is_cut_where_it_has_half():
 @pytest.mark.parametrize(
     ("options", "arguments", "words"),
     [
-        ({"min_bins": 4}, {}, "min_bins=4 and bins_multiple=None ask for 4 bins, and 3 samples"),
-        ({"bins_multiple": 8}, {}, "bins_multiple=8 ask for 8 bins, and 3 samples cannot fill"),
-        ({"min_bins": 3}, {"together": [0, 0, -1]}, "ask for 3 bins, and 2 groups of samples"),
+        ({"min_bins": 4}, {}, "3 samples cannot fill the 4 bins that min_bins=4 would need"),
+        (
+            {"bins_multiple": 8},
+            {},
+            "3 samples cannot fill the 8 bins that bins_multiple=8 would need",
+        ),
+        (
+            {"min_bins": 3},
+            {"together": [0, 0, -1]},
+            "2 groups of samples cannot fill the 3 bins that min_bins=3",
+        ),
         (
             {},
             {"together": [5, 5, 5]},
@@ -184,6 +192,30 @@ def test_numbers_that_are_none_are_refused(arguments, words):
 def test_limits_below_one_are_refused(option):
     with pytest.raises(ValueError, match=f"{option} must be at least 1 or null, got 0"):
         load_packer("ffd", **{option: 0})
+
+
+@given(instance=instances())
+@settings(max_examples=150, deadline=None)
+def test_a_packer_in_plain_python_can_keep_all_constraints(instance):
+    class NextFit(Packer):
+        def _pack(self, items, capacity):
+            bins = []
+            for i in range(items.lengths.size):
+                most_samples = self._most_samples(items.samples)
+                if not bins or not items.fit(i, bins[-1], capacity, most_samples):
+                    bins.append([])
+                bins[-1].append(i)
+            return bins
+
+    lengths, capacity, limit, together, apart = instance
+    plain, compiled = (
+        packer.pack(lengths, capacity, together=together, apart=apart)
+        for packer in (
+            NextFit(max_samples_per_bin=limit),
+            load_packer("concatenative", max_samples_per_bin=limit),
+        )
+    )
+    assert plain == compiled
 
 
 def test_a_packer_that_cannot_keep_samples_apart_says_so():
