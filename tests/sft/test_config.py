@@ -163,7 +163,7 @@ def test_unknown_keys_in_an_experiment_file(tmp_path: Path) -> None:
     shutil.copytree(CONF_DIR, tmp_path / "conf")
     file = tmp_path / "conf" / "experiment" / "typo.yaml"
     for text, told in {
-        "packer: {delta: 3}": "packer.delta=3: there is no such key. Keys in packer: max_samples_",
+        "packer: {delta: 3}": "packer.delta=3: there is no such key. Keys in packer: bins_multiple",
         "model: {num_layer: 2}": "model.num_layer=2: there is no such key. Did you mean "
         "model.num_layers? Keys in model: context_length, ",
         "trainer: {steps: 2}": "trainer={steps: 2}: there is no such key. Did you mean train?",

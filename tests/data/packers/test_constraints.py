@@ -126,6 +126,13 @@ def test_bins_for_eight_ranks(name):
     assert sorted(i for b in bins for i in b) == list(range(1000))
 
 
+@EVERY
+def test_fewer_bins_than_ranks_are_spread(name):
+    # All five would share a bin; four ranks get one bin each, and no sample is copied.
+    bins = load_packer(name, bins_multiple=4).pack([2] * 5, 100)
+    assert len(bins) == 4 and sorted(i for b in bins for i in b) == list(range(5))
+
+
 def test_the_bin_with_the_most_tokens_is_cut_where_it_has_half():
     packer = load_packer("ffd", min_bins=3)
     # FFD: 50 + 40 and 35 + 30 + 20. The first has more.
