@@ -204,9 +204,10 @@ def _cut(
     while len(ends) <= wanted:
         _, begin, end = heapq.heappop(heap)
         # The first place where the left part has half the tokens, or the one before it.
-        half = (tokens[begin] + tokens[end]) / 2
-        cut = min(max(int(np.searchsorted(tokens, half)), begin + 1), end - 1)
-        if cut - 1 > begin and half - tokens[cut - 1] < tokens[cut] - half:
+        twice = int(tokens[begin] + tokens[end])
+        cut = begin + int(np.searchsorted(tokens[begin : end + 1], -(-twice // 2)))
+        cut = min(max(cut, begin + 1), end - 1)
+        if cut - 1 > begin and twice - 2 * tokens[cut - 1] < 2 * tokens[cut] - twice:
             cut -= 1
         ends.append(cut)
         for a, b in ((begin, cut), (cut, end)):
