@@ -24,7 +24,7 @@ def examples():
                     yield pytest.param("\n".join(lines[:number]), code, value, id=f"{page}: {code}")
 
 
-@pytest.mark.parametrize(("before", "code", "value"), examples())
+@pytest.mark.parametrize(("before", "code", "value"), list(examples()))
 def test_examples_give_what_the_comment_says(before, code, value):
     names = {}
     exec(before, names)
