@@ -154,7 +154,6 @@ def describe(result: Result, output: Any, contender: Contender, lengths: Any) ->
 
 def timed(call: Call, prepared: Any, capacity: int) -> tuple[float, float, Any]:
     """One call without the cycle collector: CPU seconds, wall seconds, output."""
-    gc.collect()
     gc.disable()
     try:
         wall, cpu = time.perf_counter(), time.process_time()
@@ -206,11 +205,14 @@ class Run:
     def _probe(
         self, contender: Contender, distribution: Distribution, capacity: int
     ) -> list[tuple[int, float]] | str:
-        """The first history entry: the better of two calls, of which one may have compiled."""
-        lengths = distribution.sample(PROBE, capacity)
+        """The first two history entries: the better of two calls, one of which may compile."""
+        history = []
         try:
-            call, prepared = contender.make(), contender.prepare(lengths)
-            return [(PROBE, min(timed(call, prepared, capacity)[0] for _ in range(2)))]
+            for n in (PROBE // 4, PROBE):
+                call = contender.make()
+                prepared = contender.prepare(distribution.sample(n, capacity))
+                history.append((n, min(timed(call, prepared, capacity)[0] for _ in range(2))))
+            return history
         except Exception as error:  # anything a peer may come up with
             return f"failed: {type(error).__name__}: {error}"[:120]
 
@@ -251,6 +253,9 @@ class Run:
     def _round(self, contender: Contender, lengths: npt.NDArray[np.int64], result: Result) -> None:
         """One packer's turn: a call, or several if it is short, of which the first is checked."""
         prepared = contender.prepare(lengths)
+        # Once a turn: before every call, it would have each of a packer's calls find its data and
+        # its code gone from the processor's caches.
+        gc.collect()
         best: tuple[float, float] | None = None
         try:
             call, repeats = contender.make(), MOST_REPEATS
