@@ -47,6 +47,7 @@ class Slots:
         source_ids: the conversations in it, in order.
         real_tokens: how many positions hold a token of a sample.
         loss_tokens: how many positions count in the loss.
+        lengths: tokens of each sample, in order.
     """
 
     tokens: Tensor
@@ -56,6 +57,7 @@ class Slots:
     source_ids: tuple[str, ...]
     real_tokens: int
     loss_tokens: int
+    lengths: tuple[int, ...]
 
     @property
     def slot_tokens(self) -> int:
@@ -238,4 +240,5 @@ class _Grid:
             "source_ids": tuple(s.source_id for s in samples),
             "real_tokens": sum(len(s) for s in samples),
             "loss_tokens": sum(s.loss_tokens for s in samples),
+            "lengths": tuple(len(s) for s in samples),
         }

@@ -1,6 +1,7 @@
 """The command line around Hydra: aliases, exit codes, and messages instead of stack traces.
 
-Exit codes: 0 done; 1 the run failed; 2 a setting is wrong; 130 interrupted.
+Exit codes: 0 done; 1 the run failed; 2 a setting is wrong; 130 interrupted. Of a sweep: 1 if a job
+failed; 2 if the sweep, or each of its jobs, was refused for its settings.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from data.errors import DataError
 from data.packers import ALIASES
 from sft.config import closest, first_line
 from sft.errors import ConfigError, TrainingError
+from sft.sweep.run import SweepFailed
 
 CONF_DIR = str(Path(__file__).resolve().parent.parent / "conf")
 
@@ -58,6 +60,8 @@ def launch(task: Task) -> None:
         _exit_with(explain(error, sys.argv[1:]), BAD_CONFIG)
     except (DataError, TrainingError) as error:
         _exit_with(str(error), FAILED)
+    except SweepFailed as error:
+        _exit_with(str(error), error.exit_code)
     except MarkedYAMLError as error:
         at = error.problem_mark
         where = f"{at.name}:{at.line + 1}" if at else "a configuration file"
@@ -76,29 +80,55 @@ def launch(task: Task) -> None:
 def _guarded(task: Task) -> Task:
     """The task as Hydra runs it: alone, its errors end the process with one message.
 
-    In a sweep they are Hydra's to collect, so that the other jobs go on.
+    In a sweep they are the launcher's to collect, so that the other jobs go on. What stopped a job
+    is in its log at once, with the stack trace.
     """
 
     @functools.wraps(task)
     def run(tree: DictConfig) -> Any:
-        global _job_started
-        _job_started = True
-        if HydraConfig.get().mode is RunMode.MULTIRUN:
-            # Each job of a sweep has a directory that Hydra names after what differs.
+        job_starts()
+        alone = HydraConfig.get().mode is not RunMode.MULTIRUN
+        if not alone:
+            # Each job of a sweep has a directory that is named after what differs.
             tree.run_dir = HydraConfig.get().runtime.output_dir
         try:
             return task(tree)
-        except ConfigError as error:
-            if HydraConfig.get().mode is RunMode.MULTIRUN:
-                raise
-            _discard_untouched(Path(HydraConfig.get().runtime.output_dir))
-            _exit_with(str(error), BAD_CONFIG)
-        except (DataError, TrainingError) as error:
-            if HydraConfig.get().mode is RunMode.MULTIRUN:
-                raise
-            _exit_with(str(error), FAILED)
+        except Exception as error:
+            code = exit_code_of(error)
+            if alone and code == BAD_CONFIG:
+                _discard_untouched(Path(HydraConfig.get().runtime.output_dir))
+            else:
+                _log_failure(error)
+            if alone and code is not None:
+                _exit_with(str(error), code)
+            raise
 
     return run
+
+
+def job_starts() -> None:
+    """From here on an error that is not ours is a mistake in the program, with a stack trace."""
+    global _job_started
+    _job_started = True
+
+
+def exit_code_of(error: Exception) -> int | None:
+    """What a run exits with; None for an error whose message is not meant for a user."""
+    if isinstance(error, ConfigError):
+        return BAD_CONFIG
+    return FAILED if isinstance(error, DataError | TrainingError) else None
+
+
+def _log_failure(error: Exception) -> None:
+    """Into the job's log only: on the console it is said by whoever ends the process."""
+    trace = (type(error), error, error.__traceback__)
+    record = logging.LogRecord(
+        "sft", logging.ERROR, __file__, 0, "the run failed: %s", (error,), trace
+    )
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)
+            handler.flush()
 
 
 def canonical_override(word: str) -> str:
@@ -235,10 +265,10 @@ def _refuse_early(words: Iterable[str]) -> None:
     for word in words:
         key, _, value = word.lstrip("+").partition("=")
         value = value.strip("'\"")
-        if key in ("run_dir", "hydra.run.dir"):
+        if key in ("run_dir", "hydra.run.dir", "hydra.sweep.dir"):
             if value in ("", "null"):
                 raise ConfigError(f"{word}: must name a directory")
-            if (Path(value) / "run.json").exists():
+            if key != "hydra.sweep.dir" and (Path(value) / "run.json").exists():
                 raise ConfigError(
                     f"{word}: already holds a run; choose another directory or remove it"
                 )

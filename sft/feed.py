@@ -18,8 +18,7 @@ from data.packing.settings import PackingMode
 from data.windows import WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
-
-_SAMPLES_PER_WINDOW = 256
+from sft.order import SAMPLES_PER_WINDOW, epoch_windows, training_order, window_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +62,14 @@ class Feed:
 
     def training_stream(self, records: Records) -> ConversationStream[Any]:
         """The training conversations, in the run's order."""
-        return self._stream(
-            records, self._order(len(records), self.config.train.epochs), self._workers
-        )
+        order = training_order(self.config, len(records), self.config.train.epochs)
+        return self._stream(records, order, self._workers)
 
     def validation_stream(self, records: Records) -> ConversationStream[Any]:
         """Every validation conversation once, in the order of the file."""
         order = WindowOrder(
             rows=len(records),
-            window_size=self._window(len(records)),
+            window_size=window_size(self.config.packing, len(records)),
             epochs=1,
             shuffle=False,
             seed=0,
@@ -98,8 +96,8 @@ class Feed:
         epochs = self.config.train.epochs
         assert epochs is not None
         lengths = self._lengths(records)
-        order = self._order(len(records), epochs)
-        windows = (lengths[rows] for _, rows in order.windows())
+        order = training_order(self.config, len(records), epochs)
+        windows = (lengths[rows] for _, rows in epoch_windows(order))
         kept = (window[window > 0] for window in windows)
         items: Iterator[Any]
         if self.loader_packs:
@@ -112,7 +110,7 @@ class Feed:
         """Tokens of each conversation, int64 ``[n]``; 0 where it is dropped."""
         row_of = {records.source_id(i): i for i in range(len(records))}
         order = WindowOrder(
-            rows=len(records), window_size=_SAMPLES_PER_WINDOW, epochs=1, shuffle=False, seed=0
+            rows=len(records), window_size=SAMPLES_PER_WINDOW, epochs=1, shuffle=False, seed=0
         )
         lengths = np.zeros(len(records), dtype=np.int64)
         with ConversationStream[Any](
@@ -132,23 +130,6 @@ class Feed:
             pack_with=self.layout if self.loader_packs else None,
             num_workers=num_workers,
         )
-
-    def _order(self, rows: int, epochs: int | None) -> WindowOrder:
-        return WindowOrder(
-            rows=rows,
-            window_size=self._window(rows),
-            epochs=epochs,
-            shuffle=self.config.data.shuffle,
-            seed=self.config.seed,
-        )
-
-    def _window(self, rows: int) -> int:
-        # Never more than an epoch: a small file would be read ahead many times over, and a
-        # conversation could share a row with itself.
-        wanted = (
-            self.config.packing.loader_buffer_size if self.loader_packs else _SAMPLES_PER_WINDOW
-        )
-        return min(wanted, rows)
 
     @property
     def _workers(self) -> int:

@@ -15,7 +15,7 @@ from sft.console import RunConsole
 from sft.errors import TrainingError
 from sft.feed import Feed
 from sft.loggers.base import Metrics, Scalar
-from sft.metrics import Counts, PhaseTimer, Speed
+from sft.metrics import Counts, Histograms, PhaseTimer, Speed, Yardstick
 from sft.step import StepRunner, refuse_non_finite
 from sft.validate import Validation
 
@@ -27,6 +27,7 @@ class Progress:
     Attributes:
         steps: optimizer steps done.
         speed: counts and times.
+        histograms: of what was trained on.
         last_loss: of the last step.
         validations: (step, result), in order.
         rows: that the trainer has packed.
@@ -34,6 +35,7 @@ class Progress:
     """
 
     speed: Speed
+    histograms: Histograms
     steps: int = 0
     last_loss: float | None = None
     validations: list[tuple[int, Validation]] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Loop:
         steps: optimizer steps to do.
         eval_every: steps between validations; 0: start and end only.
         validate: None without validation data.
+        yardstick: what speeds are held against, and when the run started.
         log: takes each record.
         console: shows each step.
     """
@@ -62,6 +65,7 @@ class Loop:
     steps: int
     eval_every: int
     validate: Callable[[], Validation] | None
+    yardstick: Yardstick
     log: Callable[[Metrics], None]
     console: RunConsole
 
@@ -118,6 +122,7 @@ class Loop:
         progress.steps = step
         progress.last_loss = loss.value
         progress.speed.add(counts, timer)
+        imbalance = progress.histograms.add(microbatches)
         return {
             "event": "train",
             "step": step,
@@ -131,9 +136,14 @@ class Loop:
             "microbatches": counts.microbatches,
             "fill": counts.fill,
             "total_real_tokens": progress.speed.total.real_tokens,
+            "squared_length_sum": counts.squared_length_sum,
+            "attention_imbalance": imbalance,
+            "model_flops": counts.model_flops(self.yardstick.flops),
             **counts.rates(timer.total),
+            **self.yardstick.speed(counts, timer.total),
             **{f"{name}_seconds": seconds for name, seconds in timer.seconds.items()},
             "step_seconds": timer.total,
+            "wall_seconds": self.yardstick.wall_seconds,
         }
 
     def _validate(self, progress: Progress) -> None:
@@ -151,6 +161,7 @@ class Loop:
                 "val_loss_tokens": result.loss_tokens,
                 "val_seconds": result.seconds,
                 "total_real_tokens": progress.speed.total.real_tokens,
+                "wall_seconds": self.yardstick.wall_seconds,
             }
         )
         self.console.say(

@@ -1,16 +1,20 @@
-"""What is measured: where a step's time goes, and three token rates, each as defined."""
+"""What is measured: where a step's time goes, token rates, and the shape of what was trained on."""
 
 from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from data.packing.microbatches import Microbatch
+from sft.flops import TrainingFlops, peak_flops_per_s
 
 PHASES = ("data_wait", "packing", "forward_backward", "optimizer")
 
@@ -47,6 +51,8 @@ class Counts:
         loss_tokens: positions that count in the loss.
         samples: conversations.
         microbatches: rows or rectangles.
+        squared_length_sum: over the samples, of their squared lengths in tokens: what attention
+            inside each sample costs.
     """
 
     slot_tokens: int = 0
@@ -54,6 +60,7 @@ class Counts:
     loss_tokens: int = 0
     samples: int = 0
     microbatches: int = 0
+    squared_length_sum: int = 0
 
     @classmethod
     def of(cls, microbatches: Sequence[Microbatch]) -> Counts:
@@ -64,6 +71,7 @@ class Counts:
             loss_tokens=sum(m.loss_tokens for m in microbatches),
             samples=sum(len(m.source_ids) for m in microbatches),
             microbatches=len(microbatches),
+            squared_length_sum=sum(map(squared_lengths, microbatches)),
         )
 
     def __add__(self, other: Counts) -> Counts:
@@ -73,12 +81,21 @@ class Counts:
             loss_tokens=self.loss_tokens + other.loss_tokens,
             samples=self.samples + other.samples,
             microbatches=self.microbatches + other.microbatches,
+            squared_length_sum=self.squared_length_sum + other.squared_length_sum,
         )
 
     @property
     def fill(self) -> float:
         """Real tokens per slot."""
         return self.real_tokens / self.slot_tokens if self.slot_tokens else 0.0
+
+    def model_flops(self, flops: TrainingFlops) -> int:
+        """Model FLOPs, as :mod:`sft.flops` defines them."""
+        return flops.count(
+            tokens=self.real_tokens,
+            squared_lengths=self.squared_length_sum,
+            loss_tokens=self.loss_tokens,
+        )
 
     def rates(self, seconds: float) -> dict[str, float]:
         """The three rates, tokens per second; empty for no time."""
@@ -133,6 +150,94 @@ class Speed:
         if not self.timed_seconds:
             return {}
         return {n: s / self.timed_seconds for n, s in self.phase_seconds.items()}
+
+
+def squared_lengths(microbatch: Microbatch) -> int:
+    """The sum of the squared lengths of a microbatch's samples, in tokens."""
+    return sum(n * n for n in microbatch.lengths)
+
+
+def attention_imbalance(microbatches: Sequence[Microbatch]) -> float:
+    """How much dearer a step's dearest microbatch is than their mean, in attention.
+
+    The largest sum of squared lengths over the mean one, minus 1; 0 where all are alike.
+    """
+    costs = [squared_lengths(m) for m in microbatches]
+    return max(costs) * len(costs) / sum(costs) - 1
+
+
+_LENGTH_BINS = 40
+
+
+@dataclass
+class Histograms:
+    """How long the samples are that were trained on, and how many share a microbatch.
+
+    Attributes:
+        capacity: tokens; the longest sample.
+        samples_by_length: int64 ``[40]``, in equal bins from 0 to the capacity, each with its
+            lower edge and the last with both.
+        microbatches_by_samples: microbatches by the number of samples in them.
+        imbalances: sum over the steps of :func:`attention_imbalance`.
+    """
+
+    capacity: int
+    samples_by_length: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(_LENGTH_BINS, dtype=np.int64)
+    )
+    microbatches_by_samples: Counter[int] = field(default_factory=Counter)
+    imbalances: float = 0.0
+
+    def add(self, microbatches: Sequence[Microbatch]) -> float:
+        """Take one step; returns its attention imbalance."""
+        lengths = [n for m in microbatches for n in m.lengths]
+        self.samples_by_length += np.histogram(lengths, self.bin_edges)[0]
+        self.microbatches_by_samples.update(len(m.lengths) for m in microbatches)
+        imbalance = attention_imbalance(microbatches)
+        self.imbalances += imbalance
+        return imbalance
+
+    @property
+    def bin_edges(self) -> npt.NDArray[np.float64]:
+        """Tokens, float64 ``[41]``."""
+        return np.linspace(0, self.capacity, _LENGTH_BINS + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardstick:
+    """What speeds are held against.
+
+    Attributes:
+        flops: of the model that is trained.
+        peak_flops_per_s: of the device; None where it is not known.
+        started: when the run did, on the clock of ``time.perf_counter``.
+    """
+
+    flops: TrainingFlops
+    peak_flops_per_s: float | None
+    started: float
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds since the run started."""
+        return time.perf_counter() - self.started
+
+    def speed(self, counts: Counts, seconds: float) -> dict[str, float | None]:
+        """Model FLOPs per second, and which part of the peak that is; null where unknown."""
+        per_s = counts.model_flops(self.flops) / seconds if seconds > 0 else None
+        peak = self.peak_flops_per_s
+        return {
+            "model_flops_per_s": per_s,
+            "mfu": None if per_s is None or peak is None else per_s / peak,
+        }
+
+
+def device_peak(device: torch.device, model: torch.nn.Module) -> float | None:
+    """The peak FLOP/s of the device at the precision of the model's weights; None if unknown."""
+    if device.type != "cuda":
+        return None
+    precision = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return peak_flops_per_s(torch.cuda.get_device_name(device), precision)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

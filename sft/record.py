@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib.metadata
 import json
 import os
@@ -11,12 +12,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from enum import Enum
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from data.jsonl import Records
 from data.packing.settings import PackingSettings
+from data.sources.base import PreparedData
 from sft.config import RunConfig
 from sft.errors import ConfigError
 from sft.settings import LossSettings, TrainSettings
@@ -59,16 +63,23 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     temporary.replace(path)
 
 
-def describe_run(config: RunConfig, kernels: str) -> dict[str, Any]:
+def describe_run(
+    config: RunConfig, kernels: str, data: PreparedData, started_at: datetime.datetime
+) -> dict[str, Any]:
     """The content of ``run.json``: enough to know what was run, on what, and to run it again.
 
     Args:
         config: resolved.
         kernels: whose, and why.
+        data: what is trained and validated on.
+        started_at: when the run started, with its time zone.
     """
     return {
         "config": plain(config),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started_at": started_at.isoformat(),
+        "data": {"train": _describe_records(data.train), "val": _describe_records(data.val)},
+        "tokenizer": config.data.tokenizer,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
         "hardware": _hardware(),
@@ -90,6 +101,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: plain(v) for k, v in value.items()}
     return value
+
+
+def _describe_records(records: Records) -> dict[str, Any]:
+    """How many conversations, and a hash of their contents: equal for equal ones in one order."""
+    prints = records.file.fingerprints[records.rows].astype("<u8")
+    return {
+        "conversations": len(records),
+        "fingerprint": blake2b(prints.tobytes(), digest_size=16).hexdigest(),
+    }
 
 
 def _versions() -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
 
 from data.accounting import Accounting
 from data.errors import DataError
@@ -20,12 +22,13 @@ from sft.build import Trainee, build_trainee, kernel_path
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.console import RunConsole
-from sft.errors import ConfigError
+from sft.errors import ConfigError, TrainingError
 from sft.feed import Feed
-from sft.loggers.base import Metrics, MetricSink
-from sft.loggers.jsonl import JsonlLogger
+from sft.flops import TrainingFlops
+from sft.loggers.base import Metrics
+from sft.loggers.run_log import RunLog
 from sft.loop import Loop, Progress
-from sft.metrics import Speed
+from sft.metrics import Histograms, Speed, Yardstick, device_peak
 from sft.parallel import parallel_session
 from sft.record import claim_run_dir, describe_run, write_json
 from sft.step import StepRunner
@@ -56,18 +59,22 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
         DataError: what the data holds cannot be used.
         TrainingError: training cannot go on.
     """
-    started = time.perf_counter()
+    started, started_at = time.perf_counter(), datetime.datetime.now().astimezone()
     kernels, why = kernel_path(config)
     data = _prepare(config)
     claim_run_dir(config.run_dir)
-    write_json(config.run_dir / "run.json", describe_run(config, f"{kernels.value} ({why})"))
+    record = describe_run(config, f"{kernels.value} ({why})", data, started_at)
+    write_json(config.run_dir / "run.json", record)
     feed = Feed.of(config, derived)
     console = RunConsole(log_every=config.train.log_every)
     with ExitStack() as stack:
-        log = stack.enter_context(_open_loggers(config))
+        log = stack.enter_context(
+            RunLog(config.run_dir, config.logger, lambda line: console.say(escape(line)))
+        )
         steps = config.train.steps or feed.count_steps(data.train)
         # Its workers are forked before the model takes memory.
         stream = stack.enter_context(feed.training_stream(data.train))
+        log.open_mirrors()
         device = stack.enter_context(parallel_session(config.seed, config.train.threads))
         trainee = build_trainee(
             config,
@@ -75,23 +82,36 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
             kernels=kernels,
             steps=steps,
         )
-        loop = _build_loop(config, feed, data, trainee, steps, device, log, console)
+        yardstick = Yardstick(
+            flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size),
+            peak_flops_per_s=device_peak(device, trainee.model),
+            started=started,
+        )
+        loop = _build_loop(config, feed, data, trainee, steps, device, yardstick, log, console)
         console.header(
             _header(config, derived, data, trainee.parameters, steps, f"{kernels.value} ({why})")
         )
-        progress = Progress(speed=Speed(skip_steps=config.train.speed_skip_steps))
+        progress = Progress(
+            speed=Speed(skip_steps=config.train.speed_skip_steps),
+            histograms=Histograms(config.packing.capacity),
+        )
         console.start(steps)
         stack.callback(console.stop)
         try:
             loop.train(iter(feed.step_batches(stream)), progress)
-        finally:
-            # Also of a run that fails: what it has read and trained on is known.
-            _write_samples(config, data, progress, stream.accounting)
+        except BaseException:
+            # Also of a run that fails: what it has read and trained on is known. What the first
+            # error was matters more than a second one.
+            with suppress(TrainingError):
+                _write_samples(config, data, progress, stream.accounting)
+            raise
+        _write_samples(config, data, progress, stream.accounting)
         console.stop()
         if feed.loader_packs:
             progress.rows, progress.fewest_rows = stream.rows, stream.fewest_rows
-        summary = summary_json(progress, device, time.perf_counter() - started)
-    write_json(config.run_dir / "summary.json", summary)
+        summary = summary_json(progress, device, yardstick)
+        _leave(config.run_dir / "summary.json", summary)
+        log.done(summary)
     console.summary(summary_rows(summary, stream.accounting, config.run_dir))
     final = progress.validations[-1][1].loss if progress.validations else None
     return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
@@ -112,6 +132,7 @@ def _build_loop(
     trainee: Trainee,
     steps: int,
     device: torch.device,
+    yardstick: Yardstick,
     log: Callable[[Metrics], None],
     console: RunConsole,
 ) -> Loop:
@@ -128,29 +149,10 @@ def _build_loop(
         steps=steps,
         eval_every=config.train.eval_every,
         validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
+        yardstick=yardstick,
         log=log,
         console=console,
     )
-
-
-@contextmanager
-def _open_loggers(config: RunConfig) -> Iterator[Callable[[Metrics], None]]:
-    """A function that hands each record to every logger; ``metrics.jsonl`` is always one."""
-    loggers = dict(config.logger)
-    if not any(isinstance(logger, JsonlLogger) for logger in loggers.values()):
-        loggers["jsonl"] = JsonlLogger()
-    with ExitStack() as stack:
-        sinks: list[MetricSink] = []
-        for logger in loggers.values():
-            sink = logger.open(config.run_dir)
-            stack.callback(sink.close)
-            sinks.append(sink)
-
-        def log(metrics: Metrics) -> None:
-            for sink in sinks:
-                sink.log(metrics)
-
-        yield log
 
 
 def _write_samples(
@@ -158,7 +160,15 @@ def _write_samples(
 ) -> None:
     val = progress.validations[0][1].accounting if progress.validations else Accounting()
     content = samples_json(data.notes, train, progress.speed.total.samples, val)
-    write_json(config.run_dir / "samples.json", content)
+    _leave(config.run_dir / "samples.json", content)
+
+
+def _leave(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a result; that it cannot be ends the run with a message, as of ``metrics.jsonl``."""
+    try:
+        write_json(path, content)
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _header(

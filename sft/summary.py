@@ -10,16 +10,17 @@ import torch
 
 from data.accounting import Accounting
 from sft.loop import Progress
-from sft.metrics import peak_memory_bytes
+from sft.metrics import Yardstick, peak_memory_bytes
 
 
-def summary_json(progress: Progress, device: torch.device, wall_seconds: float) -> dict[str, Any]:
+def summary_json(progress: Progress, device: torch.device, yardstick: Yardstick) -> dict[str, Any]:
     """What a run comes to; the figures that a comparison reads.
 
     ``rows`` are those packed, by the loader also ahead of the last step, and ``fewest_rows`` the
-    lower bound on them; both null where nobody packs.
+    lower bound on them; both null where nobody packs. ``mfu`` is null where the device's peak is
+    not known. ``attention_imbalance`` is the mean over the steps.
     """
-    speed = progress.speed
+    speed, histograms = progress.speed, progress.histograms
     rates = speed.timed.rates(speed.timed_seconds)
     validations = [
         {"step": step, "val_loss": result.loss, "val_loss_tokens": result.loss_tokens}
@@ -35,6 +36,9 @@ def summary_json(progress: Progress, device: torch.device, wall_seconds: float) 
         "loss_tokens": speed.total.loss_tokens,
         "samples": speed.total.samples,
         "microbatches": speed.total.microbatches,
+        "samples_per_microbatch": speed.total.samples / max(1, speed.total.microbatches),
+        "squared_length_sum": speed.total.squared_length_sum,
+        "attention_imbalance": histograms.imbalances / max(1, progress.steps),
         "fill": speed.total.fill,
         "rows": progress.rows or None,
         "fewest_rows": progress.fewest_rows or None,
@@ -43,9 +47,18 @@ def summary_json(progress: Progress, device: torch.device, wall_seconds: float) 
         "slot_tokens_per_s": rates.get("slot_tokens_per_s"),
         "real_tokens_per_s": rates.get("real_tokens_per_s"),
         "loss_tokens_per_s": rates.get("loss_tokens_per_s"),
+        **yardstick.speed(speed.timed, speed.timed_seconds),
+        "peak_flops_per_s": yardstick.peak_flops_per_s,
         "step_time_shares": speed.shares(),
         "peak_memory_bytes": peak_memory_bytes(device),
-        "wall_seconds": wall_seconds,
+        "wall_seconds": yardstick.wall_seconds,
+        "length_histogram": {
+            "bin_edges": histograms.bin_edges.tolist(),
+            "counts": histograms.samples_by_length.tolist(),
+        },
+        "segments_histogram": {
+            "counts": {str(n): c for n, c in sorted(histograms.microbatches_by_samples.items())}
+        },
     }
 
 
@@ -95,6 +108,7 @@ def summary_rows(
             f"{summary['real_tokens_per_s']:,.0f} real, {summary['loss_tokens_per_s']:,.0f} with "
             f"loss, {summary['slot_tokens_per_s']:,.0f} slots, over {summary['timed_steps']} steps"
         )
+        rows["model FLOP/s"] = _flops_row(summary)
         shares = summary["step_time_shares"].items()
         rows["step time"] = ", ".join(f"{n.replace('_', ' ')} {s:.1%}" for n, s in shares)
     rows["conversations"] = accounting.describe()
@@ -102,3 +116,10 @@ def summary_rows(
     rows["wall time"] = f"{summary['wall_seconds']:.0f} s"
     rows["results"] = str(run_dir)
     return rows
+
+
+def _flops_row(summary: Mapping[str, Any]) -> str:
+    text = f"{summary['model_flops_per_s'] / 1e12:.4g} TFLOP/s"
+    if summary["mfu"] is None:
+        return f"{text}; MFU unknown: no peak is known of this device at this precision"
+    return f"{text}, MFU {summary['mfu']:.1%} of {summary['peak_flops_per_s'] / 1e12:,.4g}"

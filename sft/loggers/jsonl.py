@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sft.errors import TrainingError
 from sft.loggers.base import MetricLogger, Metrics, MetricSink
 
 
@@ -14,16 +18,42 @@ class JsonlLogger(MetricLogger):
     """Writes each record at once, so that a run that dies leaves all it has measured."""
 
     def open(self, run_dir: Path) -> MetricSink:
-        """Start a new file."""
+        """Start a new file.
+
+        Raises:
+            TrainingError: it cannot be written; also of the sink's methods.
+        """
         return _JsonlSink(run_dir / "metrics.jsonl")
 
 
 class _JsonlSink:
     def __init__(self, path: Path) -> None:
-        self._file = path.open("x", encoding="utf-8", buffering=1)
+        self._path = path
+        self._lost = False
+        with self._writing():
+            self._file = path.open("x", encoding="utf-8", buffering=1)
 
     def log(self, metrics: Metrics) -> None:
-        self._file.write(json.dumps(dict(metrics), allow_nan=False) + "\n")
+        with self._writing():
+            self._file.write(json.dumps(dict(metrics), allow_nan=False) + "\n")
 
-    def close(self) -> None:
-        self._file.close()
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        if self._lost:
+            # The line that could not be written is still buffered, and closing tries again.
+            try:
+                self._file.close()
+            except OSError:
+                return
+        with self._writing():
+            self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._lost = True
+            raise TrainingError(
+                f"{self._path}: cannot be written ({error.strerror}). It is the record of the "
+                "run, which ends here"
+            ) from error

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
+from data.sources.jsonl import JsonlSource
 from sft.config import resolve
 from sft.errors import ConfigError
 from sft.record import claim_run_dir, describe_run, plain, write_json
@@ -132,15 +135,40 @@ def test_settings_are_plain() -> None:
     assert tree["logger"] == {"jsonl": {"_target_": "sft.loggers.jsonl.JsonlLogger"}}
 
 
-def test_run_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_json(monkeypatch: pytest.MonkeyPatch, write_chats: Callable[..., Path]) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "seed=7"])
     config = resolve(changed("seed=7"))
-    content = json.loads(json.dumps(describe_run(config, "torch (no CUDA device)")))
+    data = JsonlSource(path=str(write_chats([3, 4])), val_fraction=0).prepare()
+    started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=1)))
+    described = describe_run(config, "torch (no CUDA device)", data, started)
+    content = json.loads(json.dumps(described))
+    assert content["started_at"] == "2026-01-02T03:04:05+01:00"
+    assert content["tokenizer"] == "bytes"
+    assert content["data"]["train"]["conversations"] == 2
+    assert content["data"]["val"]["conversations"] == 0
+    assert re.fullmatch("[0-9a-f]{32}", content["data"]["train"]["fingerprint"])
     assert content["config"] == plain(config)
     assert content["command"] == ["train.py", "seed=7"]
     assert content["kernels"] == "torch (no CUDA device)"
     assert {"python", "torch", "megatron-core", "megatron-energon"} <= set(content["versions"])
     assert content["hardware"]["cpu_cores"] >= 1
+
+
+def test_data_is_named_by_its_contents(write_chats: Callable[..., Path]) -> None:
+    config, now = resolve(changed()), datetime.now().astimezone()
+    described = []
+    for answers, name, fraction in (
+        ([5, 6, 7, 8], "a.jsonl", 0.0),
+        ([5, 6, 7, 8], "b.jsonl", 0.0),
+        ([5, 6, 7, 9], "c.jsonl", 0.0),
+        ([5, 6, 7, 8], "d.jsonl", 0.25),
+    ):
+        source = JsonlSource(path=str(write_chats(answers, name=name)), val_fraction=fraction)
+        described.append(describe_run(config, "torch", source.prepare(), now)["data"])
+    assert described[0] == described[1]
+    assert described[3]["train"]["conversations"] == 3
+    assert described[3]["val"]["conversations"] == 1
+    assert len({d["train"]["fingerprint"] for d in described}) == 3
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What Hydra finds by the name of the package: the sweeper and the launchers."""

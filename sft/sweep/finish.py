@@ -1,0 +1,67 @@
+"""The end of a sweep: its report, and what its exit code says."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sft.errors import ConfigError, TrainingError
+from sft.sweep.run import SweepFailed
+
+
+class JobFailed(TrainingError):
+    """A job of a sweep failed in another process. The message is one line.
+
+    Attributes:
+        exit_code: of the job; None if it was not started.
+    """
+
+    def __init__(self, message: str, exit_code: int | None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def write_report(directory: Path) -> None:
+    """Write the report on a sweep and say where; that it cannot be is said, and no more.
+
+    Args:
+        directory: of the sweep.
+    """
+    if not any(directory.rglob("run.json")):
+        return  # nothing has run
+    try:
+        # Only now: it draws, and a sweep that is refused need not wait for that.
+        report: Any = importlib.import_module("sft.report")
+        print(f"report: {report.write_report([directory], directory)}")
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"stowage: the report could not be written ({reason})", file=sys.stderr)
+
+
+def sweep_failure(failures: Sequence[Any], jobs: int, directory: Path) -> SweepFailed:
+    """What to tell when jobs failed.
+
+    Args:
+        failures: for each that did not end well, its exception; None if it was not started.
+        jobs: of the sweep.
+        directory: of the sweep.
+    """
+    refused = [f for f in failures if isinstance(f, ConfigError) or _code(f) == 2]
+    if len(refused) == jobs:
+        told = {str(f) for f in refused}
+        reason = told.pop() if len(told) == 1 else "each for its settings, as listed above"
+        return SweepFailed(f"all {jobs} jobs were refused: {reason}", 2)
+    idle = sum(isinstance(f, JobFailed) and f.exit_code is None for f in failures)
+    also = f" and {idle} were not started" if idle else ""
+    return SweepFailed(
+        f"{len(failures) - idle} of {jobs} jobs failed{also}; why is said above, in "
+        f"{directory / 'sweep.json'} and in the jobs' logs",
+        1,
+    )
+
+
+def _code(failure: Any) -> int | None:
+    return failure.exit_code if isinstance(failure, JobFailed) else None
