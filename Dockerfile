@@ -40,6 +40,7 @@ COPY conf/ conf/
 COPY data/ data/
 COPY models/ models/
 COPY sft/ sft/
+COPY hydra_plugins/ hydra_plugins/
 RUN python -m pip install --no-cache-dir --constraint /opt/constraints.txt --no-deps --editable . \
  && python -m pip list --format=freeze > /tmp/installed.txt \
  && { ! grep -vxFf /tmp/installed.txt /opt/constraints.txt; } \

@@ -36,7 +36,7 @@ format: $(COMPLETE) ## rewrite the sources as the linters want them
 
 clean: ## remove .venv, caches and build outputs; runs/ and datasets/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	find bench conf data models sft tests -name __pycache__ -prune -exec rm -rf {} +
+	find bench conf data hydra_plugins models sft tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A half-made .venv, or one of another Python, is made again; any other is brought up to date.
 $(COMPLETE): pyproject.toml

@@ -126,9 +126,13 @@ def _log_failure(error: Exception) -> None:
         "sft", logging.ERROR, __file__, 0, "the run failed: %s", (error,), trace
     )
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler):
-            handler.handle(record)
-            handler.flush()
+        if isinstance(handler, logging.FileHandler) and handler.stream is not None:
+            # A disk that is full has no room for this either, and the error is the message.
+            with contextlib.suppress(OSError):
+                handler.acquire()
+                handler.stream.write(handler.format(record) + handler.terminator)
+                handler.flush()
+            handler.release()
 
 
 def canonical_override(word: str) -> str:

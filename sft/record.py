@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
@@ -54,13 +53,6 @@ def claim_run_dir(run_dir: Path) -> None:
         ) from None
     except OSError as error:
         raise ConfigError(f"run_dir={run_dir}: cannot be written ({error.strerror})") from error
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file that is always whole: under a temporary name first."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
 
 
 def describe_run(

@@ -24,13 +24,14 @@ from sft.config import RunConfig
 from sft.console import RunConsole
 from sft.errors import ConfigError, TrainingError
 from sft.feed import Feed
+from sft.files import write_json
 from sft.flops import TrainingFlops
 from sft.loggers.base import Metrics
 from sft.loggers.run_log import RunLog
 from sft.loop import Loop, Progress
 from sft.metrics import Histograms, Speed, Yardstick, device_peak
 from sft.parallel import parallel_session
-from sft.record import claim_run_dir, describe_run, write_json
+from sft.record import claim_run_dir, describe_run
 from sft.step import StepRunner
 from sft.summary import samples_json, summary_json, summary_rows
 from sft.validate import validate

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ["conf", "data", "models", "sft"]  # directories without which train.py does not run
+SOURCES = [
+    "conf",
+    "data",
+    "hydra_plugins",
+    "models",
+    "sft",
+]  # directories without which train.py does not run
 
 
 def read_instructions(text: str) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sft.errors import ConfigError
+from sft.files import write_text
 from sft.report.collect import collect
 from sft.report.content import build
 from sft.report.machine import to_json
@@ -20,16 +21,9 @@ def write_report(directories: Sequence[Path], output: Path) -> Path:
     try:
         output.mkdir(parents=True, exist_ok=True)
         plots = draw(content, output)
-        _write(output / "report.json", to_json(content, output))
-        _write(output / "report.md", to_markdown(content, output, plots))
-        _write(output / "report.html", to_html(content, output))
+        write_text(output / "report.json", to_json(content, output))
+        write_text(output / "report.md", to_markdown(content, output, plots))
+        write_text(output / "report.html", to_html(content, output))
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from error
     return output / "report.html"
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: whoever has the old one open keeps it."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

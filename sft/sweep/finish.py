@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sft.errors import ConfigError, TrainingError
+from sft.loggers.wandb import log_comparison, logger_of
 from sft.sweep.run import SweepFailed
 
 
@@ -36,9 +39,21 @@ def write_report(directory: Path) -> None:
         # Only now: it draws, and a sweep that is refused need not wait for that.
         report: Any = importlib.import_module("sft.report")
         print(f"report: {report.write_report([directory], directory)}")
+        _mirror_report(directory)
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"stowage: the report could not be written ({reason})", file=sys.stderr)
+
+
+def _mirror_report(directory: Path) -> None:
+    """Log the comparison where the runs were logged, if that was Weights & Biases."""
+    for path in sorted(directory.rglob("run.json")):
+        with contextlib.suppress(ValueError):  # of a run that was stopped at its very beginning
+            settings = logger_of(json.loads(path.read_text(encoding="utf-8")))
+            if settings is not None:
+                content = json.loads((directory / "report.json").read_text(encoding="utf-8"))
+                log_comparison(content, directory, settings)
+                return
 
 
 def sweep_failure(failures: Sequence[Any], jobs: int, directory: Path) -> SweepFailed:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from sft.errors import ConfigError
+from sft.files import write_json
 
 DONE, FAILED, NOT_STARTED = "done", "failed", "not started"
 
@@ -68,10 +67,7 @@ class SweepRecord:
             "launcher": self.launcher,
             "jobs": [asdict(job) for job in self.jobs],
         }
-        path = self.directory / "sweep.json"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_json(self.directory / "sweep.json", content)
 
 
 def now() -> str:

@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from data.sources.jsonl import JsonlSource
 from sft.config import resolve
 from sft.errors import ConfigError
-from sft.record import claim_run_dir, describe_run, plain, write_json
+from sft.files import write_json
+from sft.record import claim_run_dir, describe_run, plain
 from tests.sft.test_config import changed, composed
 
 
