@@ -126,7 +126,7 @@ def write_numbers(
         "goals": reached,
         "results": [r.raw() for r in results],
     }
-    text = json.dumps(document, indent=1)
+    text = json.dumps(document)
     (directory / f"{stem}.json").write_text(text + "\n", encoding="utf-8")
     return stem
 
