@@ -32,16 +32,35 @@ class Concatenative(Packer):
     """
 
     def _pack(self, items: Items, capacity: int) -> Bins:
+        n = items.lengths.size
         most_samples = self._most_samples(items.samples)
-        offsets = np.empty(items.lengths.size + 1, np.int64)
-        bins = _next_fit(
-            items.lengths, items.sizes, capacity, most_samples, new_apart(items), offsets
-        )
-        return np.arange(items.lengths.size, dtype=np.int32), offsets[: bins + 1].copy()
+        offsets = np.empty(n + 1, np.int64)  # what of it is not used takes no memory
+        if most_samples < n or items.have_groups() or items.stay_apart():
+            bins = _next_fit_constrained(
+                items.lengths, items.sizes, capacity, most_samples, new_apart(items), offsets
+            )
+        else:
+            bins = _next_fit(items.lengths, capacity, offsets)
+        return np.arange(n, dtype=np.int32), offsets[: bins + 1]
 
 
 @compiled
-def _next_fit(
+def _next_fit(lengths: Lengths, capacity: int, offsets: npt.NDArray[np.int64]) -> int:
+    """Fills in where each bin begins, and the end; how many bins there are."""
+    bins = 0
+    room = 0  # no bin is open yet, and every length is above 0
+    for item in range(lengths.size):
+        room -= lengths[item]
+        if room < 0:
+            offsets[bins] = item
+            bins += 1
+            room = capacity - lengths[item]
+    offsets[bins] = lengths.size
+    return bins
+
+
+@compiled
+def _next_fit_constrained(
     lengths: Lengths,
     sizes: Numbers,
     capacity: int,
@@ -49,7 +68,7 @@ def _next_fit(
     apart: Apart,
     offsets: npt.NDArray[np.int64],
 ) -> int:
-    """Fills in where each bin begins, and the end; how many bins there are."""
+    """As ``_next_fit``, where more than room decides."""
     kept_apart = apart[0].size > 0
     marked = np.zeros(lengths.size if kept_apart else 0, np.int32)
     bins = 0

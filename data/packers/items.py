@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from data.packers._layers import all_within
+
 type Integers = Sequence[int] | npt.NDArray[np.integer[Any]]
 type Bins = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
@@ -123,11 +125,13 @@ def check_lengths(lengths: Integers, capacity: int) -> npt.NDArray[np.integer[An
     """
     check_capacity(capacity)
     array = as_lengths(lengths)
-    # Compared before any cast: an unsigned length beyond int64 would come out negative.
-    if array.size and (array.min() < 1 or array.max() > capacity):
-        index = int(np.flatnonzero((array < 1) | (array > capacity))[0])
-        raise ValueError(_complaint(index, int(array[index]), capacity))
-    return array if array.dtype in FAST else array.astype(np.int64)
+    fast = array.dtype in FAST
+    if array.size and not (fast and all_within(array, capacity)):
+        # Compared before any cast: an unsigned length beyond int64 would come out negative.
+        wrong = np.flatnonzero((array < 1) | (array > capacity))
+        if wrong.size:
+            raise ValueError(_complaint(int(wrong[0]), int(array[wrong[0]]), capacity))
+    return array if fast else array.astype(np.int64)
 
 
 def as_lengths(lengths: Integers) -> npt.NDArray[np.integer[Any]]:
