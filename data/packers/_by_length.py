@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from data.packers._layers import (
-    FIRST,
     Layers,
     Runs,
     bin_count,
     count_lengths,
     place_samples,
-    samples_of_layers,
     set_offsets,
     sort_by_length,
 )
@@ -36,7 +34,6 @@ from data.packers.plan import Plan, plan_of
 _SMALL_CAPACITY = 1 << 16
 _TOKENS_PER_ITEM = 8
 _LARGEST_CAPACITY = 1 << 24
-_CACHED = 1 << 21  # samples whose places a processor's caches may hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +136,7 @@ class ByLength(Packer):
         order, indices = np.empty((2, lengths.size), np.int32)
         set_offsets(runs, offsets)
         begin = sort_by_length(lengths, count, order)
-        samples = samples_of_layers(begin, layers)
-        turns = np.arange(layers.shape[0])
-        if lengths.size > _CACHED:  # some packers lay one length after the other, all over the bins
-            turns = np.argsort(layers[:, FIRST], kind="stable")
-        place_samples(order, samples, turns, layers, offsets, indices)
+        place_samples(order, begin, layers, offsets, indices)
         return indices, offsets
 
 

@@ -234,26 +234,9 @@ def sort_by_length(
 
 
 @compiled
-def samples_of_layers(begin: npt.NDArray[np.int32], layers: Layers) -> npt.NDArray[np.int32]:
-    """Where in ``order`` the samples of each layer begin: those of one length as they were laid.
-
-    Args:
-        begin: where each length begins, ``[capacity + 1]``; moves on to where it ends.
-        layers: those of one length in the order in which they were laid.
-    """
-    samples = np.empty(layers.shape[0], np.int32)
-    for row in range(layers.shape[0]):
-        length = layers[row, LENGTH]
-        samples[row] = begin[length]
-        begin[length] += layers[row, PER_BIN] * layers[row, BINS]
-    return samples
-
-
-@compiled
 def place_samples(
     order: npt.NDArray[np.int32],
-    samples: npt.NDArray[np.int32],
-    turns: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int32],
     layers: Layers,
     offsets: npt.NDArray[np.int64],
     indices: npt.NDArray[np.int32],
@@ -262,18 +245,18 @@ def place_samples(
 
     Args:
         order: the samples by length, ``[n]``.
-        samples: where in ``order`` those of each layer begin.
-        turns: all layers, in any order; best in that of their bins, where memory is slow.
-        layers: what has been decided.
+        begin: where in ``order`` each length begins, ``[capacity + 1]``; moves on to the end of it.
+        layers: those of one length in the order in which they were laid.
         offsets: where each bin begins, ``[bins + 1]``.
         indices: ``[n]``, is filled in, as ``Packer.pack_csr`` has it. O(n).
     """
-    for row in turns:
+    for row in range(layers.shape[0]):
         per_bin = layers[row, PER_BIN]
         bin_number = layers[row, FIRST]
         step = layers[row, STEP]
         slot = layers[row, SLOT]
-        sample = samples[row]
+        sample = begin[layers[row, LENGTH]]
+        begin[layers[row, LENGTH]] += per_bin * layers[row, BINS]
         if per_bin == 1:  # so in most layers, and worth a loop without one inside it
             for _ in range(layers[row, BINS]):
                 indices[offsets[bin_number] + slot] = order[sample]
