@@ -21,7 +21,8 @@ class Derived:
     Attributes:
         tokenizer: the one that ``data.tokenizer`` names.
         pad_multiple: tokens, for samples and rows.
-        packs_per_step: rows per optimizer step where the loader packs.
+        packs_per_step: rows per optimizer step where the loader packs by
+            ``train.global_batch_tokens``; 0 where steps are counted in something else.
         micro_batch_size: conversations per rectangle where nobody packs.
     """
 
@@ -92,21 +93,26 @@ def _check_capacity(config: RunConfig, multiple: int) -> None:
 
 def _check_batch(config: RunConfig) -> int:
     mode, train = config.packing.mode, config.train
-    tokens, capacity = train.global_batch_tokens, config.packing.capacity
-    if tokens is None:
+    capacity = config.packing.capacity
+    if train.global_batch_samples is not None:
         if mode is PackingMode.LOADER:
             raise ConfigError(
                 f"train.global_batch_samples={train.global_batch_samples}: the loader hands over "
-                "packs, not samples; set train.global_batch_tokens and "
-                "train.global_batch_samples=null, or use packing=trainer"
+                "packs, not samples; set train.global_batch_tokens or "
+                "train.global_batch_real_tokens, and train.global_batch_samples=null, or use "
+                "packing=trainer"
             )
         return 0
-    if tokens < capacity:
-        raise ConfigError(
-            f"train.global_batch_tokens={tokens}: a step must hold at least one full row; use "
-            f"train.global_batch_tokens={capacity} or more, or a smaller packing.capacity than "
-            f"{capacity}"
-        )
+    for name in ("global_batch_tokens", "global_batch_real_tokens"):
+        value = getattr(train, name)
+        if value is not None and value < capacity:
+            raise ConfigError(
+                f"train.{name}={value}: a step must hold at least one full row; use "
+                f"train.{name}={capacity} or more, or a smaller packing.capacity than {capacity}"
+            )
+    tokens = train.global_batch_tokens
+    if tokens is None:
+        return 0
     if mode is PackingMode.LOADER and tokens % capacity:
         below = tokens // capacity * capacity
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,27 @@ import numpy.typing as npt
 from data.chat import ConversationEncoder
 from data.energon import ConversationStream
 from data.jsonl import Records
-from data.packing.batch import StepBatch, in_groups_of, up_to_tokens
+from data.packing.batch import Pack, StepBatch
 from data.packing.microbatches import Layout
 from data.packing.settings import PackingMode
+from data.packing.steps import by_real_tokens, even_steps, in_groups_of, up_to_tokens
 from data.windows import WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.order import SAMPLES_PER_WINDOW, epoch_windows, training_order, window_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlan:
+    """Into how many optimizer steps training is cut, and how large they are.
+
+    Attributes:
+        steps: how many.
+        real_tokens: of a step, on average; None where ``train`` counts something else.
+    """
+
+    steps: int
+    real_tokens: Fraction | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,27 +91,51 @@ class Feed:
         )
         return self._stream(records, order, num_workers=0)
 
-    def step_batches(self, stream: Iterable[Any]) -> Iterator[StepBatch]:
-        """Group what a stream yields into the batches of optimizer steps."""
-        for group in self._grouping()(stream):
+    def step_batches(
+        self, stream: Iterable[Any], plan: StepPlan | None = None
+    ) -> Iterator[StepBatch]:
+        """Group what a stream yields into the batches of optimizer steps.
+
+        Args:
+            stream: of samples, or of the loader's packs.
+            plan: that the stream was counted for; None: groups as large as ``train`` says.
+        """
+        per_step = plan.real_tokens if plan is not None else self._real_tokens
+        for group in self._grouping(per_step)(stream):
             if self.loader_packs:
                 yield StepBatch.from_packs(group)
             else:
                 yield StepBatch(samples=tuple(group))
 
-    def count_steps(self, records: Records) -> int:
-        """The optimizer steps of ``train.epochs``, counted.
+    def plan(self, records: Records) -> StepPlan:
+        """How many steps ``train.steps`` or ``train.epochs`` makes, and how large they are.
 
-        Tokenises every conversation once for its length, then goes through the run's own windows,
-        packer and grouping on lengths alone.
+        For epochs every conversation is tokenised once for its length. Real tokens are then shared
+        out evenly: each step has ``train.global_batch_real_tokens`` or a little more, and no short
+        one is left at the end.
 
         Raises:
             DataError: no conversation can be used.
         """
-        epochs = self.config.train.epochs
-        assert epochs is not None
+        train = self.config.train
+        if train.steps is not None:
+            return StepPlan(steps=train.steps, real_tokens=self._real_tokens)
+        assert train.epochs is not None
         lengths = self._lengths(records)
-        order = training_order(self.config, len(records), epochs)
+        if train.global_batch_real_tokens is not None:
+            total = train.epochs * int(lengths.sum())
+            steps, per_step = even_steps(total, train.global_batch_real_tokens)
+            return StepPlan(steps=steps, real_tokens=per_step)
+        return StepPlan(steps=self._count_steps(lengths, train.epochs), real_tokens=None)
+
+    @property
+    def _real_tokens(self) -> Fraction | None:
+        tokens = self.config.train.global_batch_real_tokens
+        return None if tokens is None else Fraction(tokens)
+
+    def _count_steps(self, lengths: npt.NDArray[np.int64], epochs: int) -> int:
+        """The run's own windows, packer and grouping, gone through on lengths alone."""
+        order = training_order(self.config, lengths.size, epochs)
         windows = (lengths[rows] for _, rows in epoch_windows(order))
         kept = (window[window > 0] for window in windows)
         items: Iterator[Any]
@@ -104,7 +143,7 @@ class Feed:
             items = (b for window in kept if window.size for b in self.layout.bins(window.tolist()))
         else:
             items = (range(n) for window in kept for n in window.tolist())
-        return sum(1 for _ in self._grouping()(items))
+        return sum(1 for _ in self._grouping(None)(items))
 
     def _lengths(self, records: Records) -> npt.NDArray[np.int64]:
         """Tokens of each conversation, int64 ``[n]``; 0 where it is dropped."""
@@ -135,8 +174,13 @@ class Feed:
     def _workers(self) -> int:
         return self.config.data.num_workers
 
-    def _grouping(self) -> Callable[[Iterable[Any]], Iterator[list[Any]]]:
+    def _grouping(
+        self, per_step: Fraction | None
+    ) -> Callable[[Iterable[Any]], Iterator[list[Any]]]:
         train = self.config.train
+        if per_step is not None:
+            tokens_of = _pack_tokens if self.loader_packs else len
+            return lambda items: by_real_tokens(items, tokens_of, per_step)
         if self.loader_packs:
             return lambda items: in_groups_of(items, self.derived.packs_per_step)
         if train.global_batch_samples is not None:
@@ -145,3 +189,7 @@ class Feed:
         budget = train.global_batch_tokens
         assert budget is not None
         return lambda items: up_to_tokens(items, budget, self.layout.pad_multiple)
+
+
+def _pack_tokens(pack: Pack) -> int:
+    return pack.row.real_tokens

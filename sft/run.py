@@ -23,7 +23,7 @@ from sft.checks import Derived
 from sft.config import RunConfig
 from sft.console import RunConsole
 from sft.errors import ConfigError, TrainingError
-from sft.feed import Feed
+from sft.feed import Feed, StepPlan
 from sft.files import write_json
 from sft.flops import TrainingFlops
 from sft.loggers.base import Metrics
@@ -72,7 +72,7 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
         log = stack.enter_context(
             RunLog(config.run_dir, config.logger, lambda line: console.say(escape(line)))
         )
-        steps = config.train.steps or feed.count_steps(data.train)
+        plan = feed.plan(data.train)
         # Its workers are forked before the model takes memory.
         stream = stack.enter_context(feed.training_stream(data.train))
         log.open_mirrors()
@@ -81,25 +81,25 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
             config,
             tokenizer_vocab_size=derived.tokenizer.vocab_size,
             kernels=kernels,
-            steps=steps,
+            steps=plan.steps,
         )
         yardstick = Yardstick(
             flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size),
             peak_flops_per_s=device_peak(device, trainee.model),
             started=started,
         )
-        loop = _build_loop(config, feed, data, trainee, steps, device, yardstick, log, console)
+        loop = _build_loop(config, feed, data, trainee, plan.steps, device, yardstick, log, console)
         console.header(
-            _header(config, derived, data, trainee.parameters, steps, f"{kernels.value} ({why})")
+            _header(config, derived, data, trainee.parameters, plan, f"{kernels.value} ({why})")
         )
         progress = Progress(
             speed=Speed(skip_steps=config.train.speed_skip_steps),
             histograms=Histograms(config.packing.capacity),
         )
-        console.start(steps)
+        console.start(plan.steps)
         stack.callback(console.stop)
         try:
-            loop.train(iter(feed.step_batches(stream)), progress)
+            loop.train(iter(feed.step_batches(stream, plan)), progress)
         except BaseException:
             # Also of a run that fails: what it has read and trained on is known. What the first
             # error was matters more than a second one.
@@ -177,7 +177,7 @@ def _header(
     derived: Derived,
     data: PreparedData,
     parameters: int,
-    steps: int,
+    plan: StepPlan,
     kernels: str,
 ) -> dict[str, str]:
     packing, train = config.packing, config.train
@@ -187,11 +187,12 @@ def _header(
         who = f"{packing.mode.value}, {type(config.packer).__name__}"
         if packing.mode is PackingMode.LOADER:
             who += f", over up to {packing.loader_buffer_size} samples at a time"
-    batch = (
-        f"{train.global_batch_tokens:,} slots"
-        if train.global_batch_tokens
-        else f"{train.global_batch_samples:,} conversations"
-    )
+    if plan.real_tokens is not None:
+        batch = f"{float(plan.real_tokens):,.0f} real tokens"
+    elif train.global_batch_tokens is not None:
+        batch = f"{train.global_batch_tokens:,} slots"
+    else:
+        batch = f"{train.global_batch_samples:,} conversations"
     return {
         "model": f"{parameters:,} parameters, {config.model.num_layers} layers of "
         f"{config.model.hidden_size}",
@@ -200,6 +201,6 @@ def _header(
         f"{len(data.val):,} to validate on",
         "packing": who,
         "capacity": f"{packing.capacity:,} tokens, pad multiple {derived.pad_multiple}",
-        "batch": f"{batch} per step, {steps:,} steps",
+        "batch": f"{batch} per step, {plan.steps:,} steps",
         "run": str(config.run_dir),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,8 +33,10 @@ class TrainSettings:
     Attributes:
         steps: optimizer steps; or set ``epochs``.
         epochs: passes over the training conversations; or set ``steps``.
-        global_batch_tokens: slots per optimizer step; or set ``global_batch_samples``.
+        global_batch_tokens: slots per optimizer step, the most; set this or one of the next two.
         global_batch_samples: conversations per optimizer step (``none`` and ``trainer`` only).
+        global_batch_real_tokens: real tokens per optimizer step, on average and whoever packs:
+            every choice then does as many steps on as many tokens.
         micro_batch_size: conversations per padded rectangle (``none`` only). None: 4.
         eval_every: optimizer steps between two validations; 0: only at the start and the end.
         log_every: optimizer steps between two lines on a console that is no terminal.
@@ -45,6 +48,7 @@ class TrainSettings:
     epochs: int | None = None
     global_batch_tokens: int | None = None
     global_batch_samples: int | None = None
+    global_batch_real_tokens: int | None = None
     micro_batch_size: int | None = None
     eval_every: int = 0
     log_every: int = 10
@@ -57,6 +61,7 @@ class TrainSettings:
             "epochs",
             "global_batch_tokens",
             "global_batch_samples",
+            "global_batch_real_tokens",
             "micro_batch_size",
             "log_every",
             "threads",
@@ -67,22 +72,23 @@ class TrainSettings:
         for name in ("eval_every", "speed_skip_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
-        _one_of("steps", self.steps, "epochs", self.epochs)
+        _one_of({"steps": self.steps, "epochs": self.epochs})
         _one_of(
-            "global_batch_tokens",
-            self.global_batch_tokens,
-            "global_batch_samples",
-            self.global_batch_samples,
+            {
+                "global_batch_tokens": self.global_batch_tokens,
+                "global_batch_samples": self.global_batch_samples,
+                "global_batch_real_tokens": self.global_batch_real_tokens,
+            }
         )
 
 
-def _one_of(first: str, first_value: int | None, second: str, second_value: int | None) -> None:
-    if (first_value is None) == (second_value is None):
-        state = "neither is set" if first_value is None else "both are set"
-        raise ValueError(
-            f"{first}={_text(first_value)}, {second}={_text(second_value)}: {state}; set exactly "
-            f"one and the other to null"
-        )
+def _one_of(values: Mapping[str, int | None]) -> None:
+    count = sum(value is not None for value in values.values())
+    if count != 1:
+        found = ", ".join(f"{name}={_text(value)}" for name, value in values.items())
+        others = "the other" if len(values) == 2 else "the others"
+        state = f"{count} are set" if count else "none is set"
+        raise ValueError(f"{found}: {state}; set exactly one, and {others} to null")
 
 
 def _text(value: int | None) -> str:

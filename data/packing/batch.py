@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from data.sample import Sample
 from data.thd import Row
@@ -62,44 +61,3 @@ class StepBatch:
             micro_batch_lengths=tuple(n for pack in packs for n in pack.micro_batch_lengths),
             sample_mask=tuple(m for pack in packs for m in pack.sample_mask),
         )
-
-
-class Sized(Protocol):
-    """Anything that takes a number of slots."""
-
-    def __len__(self) -> int:
-        """Tokens."""
-        ...
-
-
-def in_groups_of[T](items: Iterable[T], count: int) -> Iterator[list[T]]:
-    """Consecutive groups of ``count``; the last may be smaller."""
-    group: list[T] = []
-    for item in items:
-        group.append(item)
-        if len(group) == count:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def up_to_tokens[S: Sized](
-    samples: Iterable[S], budget: int, pad_multiple: int
-) -> Iterator[list[S]]:
-    """Consecutive groups whose padded lengths sum to at most ``budget`` tokens.
-
-    The sample that would pass the budget waits for the next group; a sample is never longer than
-    the budget (checked at start-up), so no group is empty.
-    """
-    group: list[S] = []
-    used = 0
-    for sample in samples:
-        slots = -(-len(sample) // pad_multiple) * pad_multiple
-        if group and used + slots > budget:
-            yield group
-            group, used = [], 0
-        group.append(sample)
-        used += slots
-    if group:
-        yield group

@@ -86,13 +86,11 @@ class Shared:
 
     def none(self, choice: Choice) -> tuple[Rows, ...]:
         """What ``packing=none`` would make of the same stream, for each of its micro-batches."""
-        train = choice.config.train
-        key = (_order_key(choice), train.global_batch_tokens, train.global_batch_samples)
+        key = (*_order_key(choice), *_batch_key(choice))
         if key not in self._none:
             stream = self.stream(choice)
             if choice.config.packing.mode is PackingMode.LOADER:
-                assert train.global_batch_tokens is not None
-                stream = stream.in_steps_of(train.global_batch_tokens)
+                stream = stream.in_steps_of(choice.config.train.global_batch_tokens)
             self._none[key] = tuple(rectangles(stream, size) for size in _MICRO_BATCHES)
         return self._none[key]
 
@@ -112,10 +110,20 @@ def _order_key(choice: Choice) -> Any:
 
 
 def _stream_key(choice: Choice) -> Any:
-    packing, train = choice.config.packing, choice.config.train
+    packing = choice.config.packing
     if packing.mode is PackingMode.LOADER:
-        return (*_order_key(choice), packing.loader_buffer_size)
-    return (*_order_key(choice), train.global_batch_tokens, train.global_batch_samples, "samples")
+        # With the batch: a stream of the loader's knows how many real tokens make a step.
+        return ("loader", *_order_key(choice), *_batch_key(choice), packing.loader_buffer_size)
+    return ("samples", *_order_key(choice), *_batch_key(choice))
+
+
+def _batch_key(choice: Choice) -> tuple[int | None, ...]:
+    train = choice.config.train
+    return (
+        train.global_batch_tokens,
+        train.global_batch_samples,
+        train.global_batch_real_tokens,
+    )
 
 
 def preview_choice(choice: Choice, shared: Shared, *, ranks: int, seconds: float) -> Outcome:
@@ -164,7 +172,14 @@ def _totals(rows: Rows, stream: Stream, choice: Choice, over_all: int | None) ->
     capacity, padded = choice.config.packing.capacity, int(rows.padded_tokens.sum())
     scale = int(stream.padded.sum()) / padded
     count = round(len(rows) * scale)
-    steps = -(-count // packs) if loader else stream.groups
+    if not loader:
+        steps = stream.groups
+    elif stream.step_tokens is not None:
+        part = rows.groups < stream.groups
+        evenly = round(int(stream.lengths.sum()) / stream.step_tokens)
+        steps = max(1, evenly) if part else int(rows.step[-1]) + 1
+    else:
+        steps = -(-count // packs)
     run_steps = choice.config.train.steps or steps
 
     def scaled(value: int | None) -> int | None:

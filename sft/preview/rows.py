@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from data.packers.base import ConstraintError
 from data.packers.bounds import lower_bound
 from data.packers.items import Bins
 from data.packing.settings import PackingMode
+from data.packing.steps import even_steps, real_token_steps
 from data.windows import WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
@@ -37,6 +39,7 @@ class Stream:
         offsets: int64 ``[groups + 1]``: group ``g`` is ``lengths[offsets[g]:offsets[g + 1]]``.
         order: of the conversations; its windows are the groups where the loader packs.
         epochs: passes over the conversations.
+        step_tokens: real tokens of a step, on average; None where steps count something else.
     """
 
     lengths: Integers
@@ -44,6 +47,7 @@ class Stream:
     offsets: Integers
     order: WindowOrder
     epochs: int
+    step_tokens: Fraction | None = None
     _bounds: dict[tuple[int, int | None], int] = field(default_factory=dict)
 
     @classmethod
@@ -60,26 +64,45 @@ class Stream:
         read = tokens[epoch_rows(order)]
         lengths = read[read > 0]
         padded = -(-lengths // derived.pad_multiple) * derived.pad_multiple
+        step_tokens = _step_tokens(int(lengths.sum()), config)
         if config.packing.mode is PackingMode.LOADER:
             starts = np.arange(0, read.size, order.window_size)
             kept_before = np.concatenate(([0], np.cumsum(read > 0)))
             offsets = kept_before[np.append(starts, read.size)]
+        elif step_tokens is not None:
+            offsets = _by_real_tokens(lengths, step_tokens)
         elif config.train.global_batch_samples is not None:
             starts = np.arange(0, lengths.size, config.train.global_batch_samples)
             offsets = np.append(starts, lengths.size)
         else:
             assert config.train.global_batch_tokens is not None
             offsets = _up_to_tokens(padded, config.train.global_batch_tokens)
-        return cls(lengths=lengths, padded=padded, offsets=offsets, order=order, epochs=epochs)
+        return cls(
+            lengths=lengths,
+            padded=padded,
+            offsets=offsets,
+            order=order,
+            epochs=epochs,
+            step_tokens=step_tokens,
+        )
 
     @property
     def groups(self) -> int:
         """How many groups there are."""
         return self.offsets.size - 1
 
-    def in_steps_of(self, tokens: int) -> Stream:
-        """The same samples, in the steps of so many slots that ``packing=none`` makes of them."""
-        return replace(self, offsets=_up_to_tokens(self.padded, tokens), _bounds={})
+    def in_steps_of(self, slots: int | None) -> Stream:
+        """The same samples in the steps that ``packing=none`` makes of them.
+
+        Args:
+            slots: the most in a step; None: ``step_tokens`` count.
+        """
+        if slots is not None:
+            offsets = _up_to_tokens(self.padded, slots)
+        else:
+            assert self.step_tokens is not None
+            offsets = _by_real_tokens(self.lengths, self.step_tokens)
+        return replace(self, offsets=offsets, _bounds={})
 
     def fewest_rows(self, group: int, capacity: int, most_samples: int | None) -> int:
         """A lower bound on the rows of one group; remembered, the packers share it."""
@@ -88,6 +111,20 @@ class Stream:
             part = self.padded[self.offsets[group] : self.offsets[group + 1]]
             self._bounds[key] = lower_bound(part, capacity, max_samples_per_bin=most_samples)
         return self._bounds[key]
+
+
+def _step_tokens(total: int, config: RunConfig) -> Fraction | None:
+    """What :meth:`sft.feed.Feed.plan` makes of ``train.global_batch_real_tokens``."""
+    tokens = config.train.global_batch_real_tokens
+    if tokens is None:
+        return None
+    return Fraction(tokens) if config.train.epochs is None else even_steps(total, tokens)[1]
+
+
+def _by_real_tokens(lengths: Integers, per_step: Fraction) -> Integers:
+    """Where the groups of :func:`data.packing.batch.by_real_tokens` begin and end."""
+    begin = np.flatnonzero(np.diff(real_token_steps(lengths, per_step), prepend=-1))
+    return np.append(begin, lengths.size)
 
 
 def _up_to_tokens(padded: Integers, budget: int) -> Integers:
@@ -187,10 +224,16 @@ def packed_rows(stream: Stream, config: RunConfig, derived: Derived, seconds: fl
             # The tail of a row belongs to its last sample.
             segments[packed.offsets[1:] - 1] += slot_tokens - padded_tokens
     at = packed.order
-    step = np.arange(at.size) // derived.packs_per_step if loader else packed.group
+    real_tokens = np.add.reduceat(real, starts)[at]
+    if not loader:
+        step = packed.group
+    elif stream.step_tokens is not None:
+        step = real_token_steps(real_tokens, stream.step_tokens)
+    else:
+        step = np.arange(at.size) // derived.packs_per_step
     return Rows(
         samples=np.diff(packed.offsets)[at],
-        real_tokens=np.add.reduceat(real, starts)[at],
+        real_tokens=real_tokens,
         padded_tokens=padded_tokens[at],
         slot_tokens=slot_tokens[at],
         squared_lengths=np.add.reduceat(real**2, starts)[at],

@@ -22,6 +22,7 @@ COMPARED = (
     "train.micro_batch_size",
     "train.global_batch_tokens",
     "train.global_batch_samples",
+    "train.global_batch_real_tokens",
 )
 MOST_TOKENS_APART = 0.05
 
@@ -92,7 +93,10 @@ def _tokens_per_step(choices: Sequence[Choice]) -> list[Finding]:
     if apart <= MOST_TOKENS_APART:
         return []
     ordered = sorted(means.items(), key=lambda item: item[1])
-    why = f"up to {apart:.1%} apart; a step that sees more tokens learns more and costs more"
+    why = (
+        f"up to {apart:.1%} apart; a step that sees more tokens learns more and costs more. With "
+        "train.global_batch_real_tokens all steps have as many"
+    )
     values = [(f"{tokens:,.0f}", [label]) for label, tokens in ordered]
     return [Finding(what="real tokens per optimizer step", why=why, values=values)]
 

@@ -114,8 +114,8 @@ def test_the_configuration_with_an_upstream_name_of_a_packer(train: Start, tmp_p
 
 PACKERS = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd, tight"
 TRAIN_KEYS = (
-    "epochs, eval_every, global_batch_samples, global_batch_tokens, log_every, micro_batch_size, "
-    "speed_skip_steps, steps, threads"
+    "epochs, eval_every, global_batch_real_tokens, global_batch_samples, global_batch_tokens, "
+    "log_every, micro_batch_size, speed_skip_steps, steps, threads"
 )
 STEPZ = (
     f"train.stepz=5: there is no such key. Did you mean train.steps? Keys in train: {TRAIN_KEYS}"

@@ -139,8 +139,8 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
          "attention, data, logger, loss, model, optimizer, packer, packing, run_dir, schedule, "
          "seed, train"),
         ("++train.stepz=3", "train.stepz=3: there is no such key. Did you mean train.steps? Keys "
-         "in train: epochs, eval_every, global_batch_samples, global_batch_tokens, log_every, "
-         "micro_batch_size, speed_skip_steps, steps, threads"),
+         "in train: epochs, eval_every, global_batch_real_tokens, global_batch_samples, "
+         "global_batch_tokens, log_every, micro_batch_size, speed_skip_steps, steps, threads"),
         ("+train.stepz=null", "train.stepz=null: there is no such key. Did you mean train.steps?"),
         ("+packer.max_samples=2", "packer.max_samples=2: there is no such key. Did you mean "
          "packer.max_samples_per_bin? Keys in packer: bins_multiple, max_samples_per_bin, min_"

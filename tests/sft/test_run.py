@@ -138,6 +138,25 @@ def test_none_and_trainer_see_the_same_conversations_each_step(run_app: RunApp) 
         assert x["slot_tokens"] > y["slot_tokens"]
 
 
+def test_steps_of_equal_real_tokens_whoever_packs(run_app: RunApp, write_chats: WriteChats) -> None:
+    path = write_chats([7 * i % 90 + 1 for i in range(60)])
+    counts: dict[str, list[int]] = {}
+    for choice in ("packing=none", "packing=trainer", "packer=concatenative", "packer=mffd"):
+        result = run_app(
+            "data=jsonl", f"data.path={path}", "data.val_fraction=0", choice,
+            "packing.capacity=128", "train.global_batch_tokens=null",
+            "train.global_batch_real_tokens=400", "train.steps=null", "train.epochs=2",
+        )  # fmt: skip
+        counts[choice] = [m["real_tokens"] for m in read_metrics(result.run_dir)]
+    total = sum(counts["packing=none"])
+    for choice, found in counts.items():
+        assert sum(found) == total, choice
+        assert len(found) == total // 400, choice
+        # Rows are the largest items: a step is off by less than one, and no step is left short.
+        assert all(abs(n - total / len(found)) < 128 for n in found), choice
+    assert counts["packing=none"] == counts["packing=trainer"]
+
+
 def test_a_batch_of_samples(run_app: RunApp) -> None:
     result = run_app(
         "packing=trainer", "packing.capacity=256", "train.global_batch_tokens=null",

@@ -25,8 +25,8 @@ from tests.sft.test_config import changed, composed, refusal, settle
     ("setting", "must"),
     [
         *((f"train.{name}=0", "at least 1") for name in (
-            "steps", "epochs", "global_batch_tokens", "global_batch_samples", "micro_batch_size",
-            "log_every", "threads",
+            "steps", "epochs", "global_batch_tokens", "global_batch_samples",
+            "global_batch_real_tokens", "micro_batch_size", "log_every", "threads",
         )),
         ("train.steps=-5", "at least 1"),
         ("train.eval_every=-1", "at least 0"),
@@ -113,17 +113,20 @@ def test_values_at_the_edge_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["train.epochs=1"], "train.steps=100, epochs=1: both are set; set exactly one and the "
+        (["train.epochs=1"], "train.steps=100, epochs=1: 2 are set; set exactly one, and the "
          "other to null"),
-        (["train.steps=null"], "train.steps=null, epochs=null: neither is set; set exactly one and "
+        (["train.steps=null"], "train.steps=null, epochs=null: none is set; set exactly one, and "
          "the other to null"),
         (["train.global_batch_samples=8"], "train.global_batch_tokens=16384, "
-         "global_batch_samples=8: both are set; set exactly one and the other to null"),
+         "global_batch_samples=8, global_batch_real_tokens=null: 2 are set; set exactly one, and "
+         "the others to null"),
         (["train.global_batch_tokens=null"], "train.global_batch_tokens=null, "
-         "global_batch_samples=null: neither is set; set exactly one and the other to null"),
+         "global_batch_samples=null, global_batch_real_tokens=null: none is set; set exactly one, "
+         "and the others to null"),
         (["train.global_batch_tokens=null", "train.global_batch_samples=8"],
          "train.global_batch_samples=8: the loader hands over packs, not samples; set "
-         "train.global_batch_tokens and train.global_batch_samples=null, or use packing=trainer"),
+         "train.global_batch_tokens or train.global_batch_real_tokens, and "
+         "train.global_batch_samples=null, or use packing=trainer"),
         (["train.micro_batch_size=2"], "train.micro_batch_size=2: a packed row is its own "
          "microbatch, and packing.mode is loader; remove it, or use packing=none"),
         (["train.micro_batch_size=2", "packing.mode=trainer"], "train.micro_batch_size=2: a packed "
@@ -184,6 +187,9 @@ def test_settings_that_fit() -> None:
         (["train.global_batch_tokens=1000"], "train.global_batch_tokens=1000: a step must hold at "
          "least one full row; use train.global_batch_tokens=4096 or more, or a smaller "
          "packing.capacity than 4096"),
+        (["train.global_batch_tokens=null", "train.global_batch_real_tokens=1000"],
+         "train.global_batch_real_tokens=1000: a step must hold at least one full row; use "
+         "train.global_batch_real_tokens=4096 or more, or a smaller packing.capacity than 4096"),
         (["train.global_batch_tokens=5000"], "train.global_batch_tokens=5000: the loader's rows "
          "are packing.capacity=4096 wide, so it must be a multiple of that; use 4096 or 8192"),
     ],

@@ -19,6 +19,7 @@ from tests.conftest import read_metrics
 from tests.sft.preview.conftest import previewed
 
 ANSWERS = [11 * i % 90 + 1 for i in range(14)] + [300, 7, 400]
+BY_REAL_TOKENS = ("train.global_batch_tokens=null", "train.global_batch_real_tokens=200")
 SMALL = ("packing.capacity=128", "train.global_batch_tokens=256")
 
 
@@ -30,8 +31,11 @@ SMALL = ("packing.capacity=128", "train.global_batch_tokens=256")
          "train.epochs=1"),
         # Windows of 8, one of them across the epochs, and too small for the bins asked for.
         ("packing=loader", "packing.buffer_size=8", "packer.bins_multiple=5", "train.epochs=2"),
+        ("packing=none", "train.epochs=2", *BY_REAL_TOKENS),
+        ("packing=trainer", "train.epochs=1", *BY_REAL_TOKENS),
+        ("packing=loader", "packer=concatenative", "train.epochs=2", *BY_REAL_TOKENS),
     ],
-    ids=["none", "trainer", "loader"],
+    ids=["none", "trainer", "loader", "none even", "trainer even", "loader even"],
 )  # fmt: skip
 def test_it_agrees_with_what_a_run_then_does(
     run_app: Callable[..., Any], write_chats: Callable[..., Path], overrides: tuple[str, ...]

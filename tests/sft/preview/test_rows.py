@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.packers.ffd import FirstFitDecreasing
-from data.packing.batch import up_to_tokens
+from data.packing.steps import up_to_tokens
 from data.windows import WindowOrder
 from sft.preview.cli import choices_of
 from sft.preview.rows import Rows, Stream, _spread, _up_to_tokens, packed_rows, rectangles
