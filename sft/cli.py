@@ -208,11 +208,11 @@ def _explain_unknown(key: str, words: Iterable[str]) -> str | None:
         return None  # of an option in a --config-dir: its keys are not known here
     try:
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            tree = compose("config", ours)
+            tree = compose("config", ours, return_hydra_config=key.startswith("hydra."))
     except HydraException:
         return None  # the mistake is in an option's file
     keys = _keys(tree)
-    if key in keys or key.startswith("hydra."):
+    if key in keys:
         return None  # about its value, or not about a key of ours
     section = key.rpartition(".")[0]
     while section and not isinstance(OmegaConf.select(tree, section), DictConfig):

@@ -65,8 +65,15 @@ def under(key: str, prefixes: Sequence[str]) -> bool:
 
 
 def settings_of(run: Run) -> Flat:
-    """A run's settings as a choice sees them: null is what it stands for, no idle packer."""
+    """A run's settings as a choice sees them: null is what it stands for, no idle packer.
+
+    A seed of a part, a packer's say, that is the run's own is written as the reference that it is:
+    repetitions differ in it as they do in theirs.
+    """
     flat = {k: v for k, v in flatten(run.config).items() if not under(k, IGNORED)}
+    for key, value in flat.items():
+        if key.endswith(".seed") and value == run.seed:
+            flat[key] = "${seed}"
     mode = flat.get("packing.mode")
     if mode == "none":
         flat = {k: v for k, v in flat.items() if not under(k, ["packer"])}

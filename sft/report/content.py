@@ -37,8 +37,8 @@ class Row:
         choice: whose.
         spreads: by figure, over its finished runs; None for what none measured.
         beside: its speed over the baseline's, as a logarithm; None where it cannot be told.
-        place: ``best``; ``joint`` with others, equal within noise; None for all others, and where
-            no choice is any faster.
+        place: ``best``; ``joint`` with others, equal within noise; ``slower`` than these; None
+            where that cannot be told, or no choice is any faster.
     """
 
     choice: Choice
@@ -70,6 +70,11 @@ class Content:
     commands: list[str]
     notes: list[str]
     written_at: str
+
+    @property
+    def mostly_joint(self) -> bool:
+        """Whether so many are equal that the others are worth a mark, and not they."""
+        return 2 * sum(row.place == "joint" for row in self.rows) > len(self.rows)
 
     @property
     def choices(self) -> list[Choice]:
@@ -160,6 +165,9 @@ def _row(
     place = None
     if label in (verdict.fastest, *verdict.equal) and _told_apart(speeds, verdict):
         place = "joint" if verdict.equal else "best"
+    elif verdict.fastest and label in speeds.values:
+        behind = speeds.difference(verdict.fastest, label)
+        place = "slower" if behind and behind.real else None
     spreads = {name: _spread(figures, name) for name in names}
     return Row(choice=choice, spreads=spreads, beside=beside, place=place)
 

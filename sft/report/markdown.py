@@ -45,6 +45,7 @@ def to_markdown(content: Content, output: Path, plots: dict[str, str]) -> str:
         "Mean over seeds; the band is one standard deviation."
         + (f" Training loss: means of {content.smoothing} steps." if content.smoothing > 1 else ""),
         *_picture("validation_loss.png", plots),
+        *_picture("learning_apart.png", plots),
         *_picture("training_loss.png", plots),
         "## Rows and lengths",
         *_picture("rows.png", plots),

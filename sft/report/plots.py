@@ -37,6 +37,7 @@ def draw(content: Content, output: Path) -> dict[str, str]:
         "speed.png": ("Speed of every run", _speed),
         "validation_loss.png": ("Validation loss", lambda c: _curves(c, "val")),
         "training_loss.png": ("Training loss", lambda c: _curves(c, "train")),
+        "learning_apart.png": ("Validation loss less its mean over the choices", _apart),
         "rows.png": ("Fill and samples per microbatch", _rows),
         "lengths.png": ("Lengths of the trained samples", _lengths),
     }
@@ -94,6 +95,23 @@ def _curves(content: Content, kind: str) -> Figure | None:
     shown = [(content.choices[s["index"]].label, styles[s["index"]]) for s in first]
     lines = [_key(look, label) for label, look in shown]
     figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False)
+    return figure
+
+
+def _apart(content: Content) -> Figure | None:
+    series = content.curves["apart"]["real_tokens"]
+    if not series:
+        return None
+    figure, axes = _figure(8.2, 3.4 + 0.17 * math.ceil(len(series) / 3))
+    styles = looks(content.choices)
+    for one in series:
+        look = styles[one["index"]]
+        _curve(axes, one, look, points=True, alpha=0.13 if len(series) < 7 else 0.04)
+    axes.set_xlabel(AXES["real_tokens"])
+    axes.xaxis.set_major_formatter(lambda x, _: _short(x))
+    axes.set_ylabel("validation loss less its mean")
+    keys = [_key(styles[s["index"]], s["choice"]) for s in series]
+    figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

@@ -52,7 +52,7 @@ def speed_table(content: Content) -> Table:
     """How fast, and where the time goes."""
     beside = f"beside {content.baseline}" if content.baseline else "beside none"
     columns: list[tuple[str, Read]] = [
-        ("choice", _name),
+        ("choice", _name(content)),
         ("seeds", _seeds),
         ("real tokens/s", _figure("real_tokens_per_s", 0)),
         (beside, lambda row: _beside(row, content.baseline)),
@@ -75,7 +75,7 @@ def speed_table(content: Content) -> Table:
 def packing_table(content: Content) -> Table:
     """How full the rows are, and what that costs."""
     columns: list[tuple[str, Read]] = [
-        ("choice", _name),
+        ("choice", _name(content)),
         ("packing", lambda row: Cell(text=row.choice.mode, number=False)),
         ("packer", lambda row: Cell(text=row.choice.packer or NOTHING, number=False)),
         ("micro-batch", lambda row: _text(micro_batch(row.choice))),
@@ -99,7 +99,7 @@ def learning_table(content: Content) -> Table:
     at = f"{common.real_tokens:,}" if common.real_tokens is not None else "equal"
     loss = f"{common.val_loss:.4f}" if common.val_loss is not None else "a common"
     columns: list[tuple[str, Read]] = [
-        ("choice", _name),
+        ("choice", _name(content)),
         (f"validation loss at {at} real tokens", _figure("val_loss", 4)),
         (f"seconds to loss {loss}", _figure("seconds_to_loss", 1)),
         ("real tokens per step", _figure("real_tokens_per_step", 0)),
@@ -217,11 +217,16 @@ def _table(title: str, note: str, columns: list[tuple[str, Read]], rows: Sequenc
     )
 
 
-def _name(row: Row) -> Cell:
-    remark = {"best": "fastest", "joint": "joint fastest"}.get(row.place or "", "")
-    if not row.choice.runs:
-        remark = "no finished run"
-    return Cell(text=row.choice.label, beside=remark, number=False)
+def _name(content: Content) -> Read:
+    marks = {"best": "fastest", "joint": "joint fastest"}
+    if content.mostly_joint:
+        marks = {"slower": "slower"}
+
+    def read(row: Row) -> Cell:
+        remark = marks.get(row.place or "", "") if row.choice.runs else "no finished run"
+        return Cell(text=row.choice.label, beside=remark, number=False)
+
+    return read
 
 
 def _seeds(row: Row) -> Cell:

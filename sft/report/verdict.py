@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sft.report.choices import Choice
@@ -95,6 +95,8 @@ def _speed(
             f"no difference in speed was found between {_count(len(ranked))} choices: {best}, at "
             f"{rate}, is {_percent(last)} faster than {ranked[-1]}, within noise."
         ), equal
+    if len(equal) > 2 and 2 * len(equal) > len(others):
+        return _mostly_equal(best, equal, others, speeds, f"{beside}{rest}"), equal
     if not equal:
         ahead = "" if open_ else ", and ahead of every other choice"
         return f"{best} is fastest: {rate}{beside}{ahead}{rest}.", equal
@@ -102,6 +104,24 @@ def _speed(
         f"{_and([best, *equal])} are fastest and equal within noise: {best} ran at "
         f"{rate}{beside}{rest}."
     ), equal
+
+
+def _mostly_equal(
+    best: str,
+    equal: Sequence[str],
+    others: Mapping[str, Difference | None],
+    speeds: Comparison,
+    tail: str,
+) -> str:
+    """Where most cannot be told apart, the news is which are slower."""
+    slower = {c: d for c, d in others.items() if d and d.real}
+    told = [f"{best} is {_percent(d)} faster than {c}" for c, d in list(slower.items())[-2:]]
+    verb = "is" if len(slower) == 1 else "are"
+    return (
+        f"{len(equal) + 1} of {len(others) + 1} choices are equal in speed within noise, among "
+        f"them {best} at {_rate(speeds, best)}{tail}; {_and(list(slower))} {verb} slower: "
+        f"{_and(told)}."
+    )
 
 
 def _beside(best: str, baseline: str | None, speeds: Comparison) -> str:

@@ -382,3 +382,58 @@ def test_one_process_and_several_give_the_same_losses(tmp_path: Path, chitchat_d
     first, second = losses["processes"]
     assert len(first) == len(second) == 4
     assert first != second
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
+    tmp_path: Path, chitchat_dir: Path
+) -> None:
+    directory = tmp_path / "sweep"
+    victim = directory / "packer=ffd,packing=trainer"
+    running = subprocess.Popen(
+        [
+            sys.executable, str(ROOT / "train.py"), "-m", f"hydra.sweep.dir={directory}",
+            "packing=trainer,loader", "packer=ffd,bfd", f"data.cache_dir={chitchat_dir}",
+            "data.limit=20", "data.num_workers=0", "model.num_layers=1", "packing.capacity=256",
+            "train.global_batch_tokens=512", "train.steps=200", "train.eval_every=0",
+            "train.log_every=100",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )  # fmt: skip
+    kill_when_training(victim)
+    _, err = running.communicate(timeout=300)
+    assert running.returncode == 1
+    assert "Traceback" not in err
+    swept = Swept(0, "", "", directory)
+    killed, *others = sorted(swept.jobs, key=lambda job: job["name"] != victim.name)
+    assert (killed["name"], killed["status"]) == (victim.name, "failed")
+    assert [job["status"] for job in others] == ["done"] * 3
+    report = json.loads((directory / "report.json").read_text("utf-8"))
+    (missing,) = report["failures"]
+    assert missing["name"] == victim.name
+    assert "SIGKILL" in missing["reason"]
+    table = report["table"]
+    finished = {row[table["columns"].index("choice")] for row in table["rows"] if row[6]}
+    assert table["columns"][6] == "runs"
+    assert finished == {"trainer + bfd", "loader + ffd", "loader + bfd"}
+    for page in ("report.html", "report.md"):
+        assert victim.name in (directory / page).read_text("utf-8")
+
+
+def kill_when_training(run_dir: Path) -> None:
+    """Kill the process that trains in ``run_dir``, in the middle of its steps."""
+    metrics, deadline = run_dir / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and '"train"' in metrics.read_text("utf-8")):
+        assert time.monotonic() < deadline, f"{run_dir} trained nothing"
+        time.sleep(0.05)
+    # A job is a process group of its own, and the words of its command say which it is.
+    words = {"packing=trainer", "packer=ffd"}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        command = entry.read_bytes().decode(errors="replace").split("\0")
+        if words <= set(command):
+            os.kill(int(entry.parent.name), signal.SIGKILL)
+            return
+    raise AssertionError(f"no process has {words}")

@@ -67,10 +67,10 @@
     const range = data.focus[kind][name];
     const alpha = series.length < 7 ? 0.14 : 0.04; // many bands must let the lines through
     return () => ({
-      traces: series.flatMap((one) => curve(one, title, kind === "val", alpha)),
+      traces: series.flatMap((one) => curve(one, title, kind !== "train", alpha)),
       layout: layout({
         height: 340, xaxis: axis(title, { separatethousands: true }),
-        yaxis: axis("loss", range ? { range, autorange: false } : {}),
+        yaxis: axis(kind === "apart" ? "loss less its mean" : "loss", range ? { range, autorange: false } : {}),
       }),
     });
   }
@@ -166,6 +166,7 @@
   for (const kind of ["val", "train"]) {
     for (const name of Object.keys(data.axes)) show(`${kind}-${name}`, curves(kind, name));
   }
+  show("apart-real_tokens", curves("apart", "real_tokens"));
   show("fill-plot", byChoice(data.fill, dotTraces(4, "real tokens per slot"), { nticks: 5 }));
   show("segments-plot", byChoice(data.segments, dotTraces(2, "samples on average"), {
     nticks: 6, range: [0, 1.06 * Math.max(1, ...data.segments.map((s) => Math.max(s.mean, s.high ?? 0)))],

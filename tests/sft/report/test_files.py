@@ -41,7 +41,7 @@ def test_the_markdown_says_what_the_page_says(tmp_path: Path) -> None:
     assert content["answer"]["speed"] in page and content["answer"]["learning"] in page
     for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert len(re.findall(r"!\[", text)) == 5
+    assert len(re.findall(r"!\[", text)) == 6
     for choice in rows(content):
         assert text.count(f"| {choice}".replace("_", "\\_")) >= 3
     widths = [line.replace("\\|", "").count("|") for line in text.splitlines() if line[:1] == "|"]

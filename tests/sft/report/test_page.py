@@ -24,7 +24,7 @@ QUIET = (
     "--disable-background-networking --disable-component-update --disable-sync"
 ).split()
 PLOTS = {
-    "speed-plot", "fill-plot", "segments-plot", "lengths-plot",
+    "speed-plot", "fill-plot", "segments-plot", "lengths-plot", "apart-real_tokens",
     *(f"{k}-{a}" for k in ("val", "train") for a in ("real_tokens", "wall_seconds", "steps")),
 }  # fmt: skip
 CHOICES = {f"{mode} + {packer}" for mode in ("trainer", "loader") for packer in PACKERS} | {
@@ -130,7 +130,7 @@ def test_the_legend_hides_a_choice_in_every_curve(browser: Any, report: Path) ->
     assert buttons.nth(2).get_attribute("aria-pressed") == "false"
     after = page.traces("svg .trace")
     for name in before:
-        curve = name.startswith(("val-", "train-"))
+        curve = name.startswith(("val-", "train-", "apart-"))
         assert after[name] == before[name] - (2 if curve else 0), name
     buttons.nth(5).dblclick()
     assert page.traces("svg .trace")["val-steps"] == 2
