@@ -163,6 +163,9 @@ def explain(error: Exception, words: Iterable[str]) -> str:
     if match := re.search(r"Could not (?:override|delete)[^']*'([^']*)'", text):
         if unknown := _explain_unknown(match[1].split("=")[0], words):
             return unknown
+    if match := re.search(r"keyword argument '(\w+)'.*full_key: (\S+)", text, re.DOTALL):
+        if unknown := _explain_unknown(f"{match[2]}.{match[1]}", words):
+            return unknown
     match = re.search(r"already at '([^']+)'|Multiple values for (\S+)\.|'\+\+([^'=]+)=", text)
     if match and (given := _word(key := next(filter(None, match.groups())), words)) != key:
         return f"{given}: {key} is there already; leave out the +, as {given.lstrip('+')}"

@@ -138,6 +138,11 @@ STEPZ = (
         (["packing.capacity=8192"], "packing.capacity=8192: larger than the model's context "
          "model.context_length=4096; use packing.capacity=4096 or less, or a model with a longer "
          "context"),
+        (["hydra.sweep.dirr=x"], "hydra.sweep.dirr=x: there is no such key. Did you mean "
+         "hydra.sweep.dir? Keys in hydra.sweep: dir, subdir"),
+        *((["-m", f"{plus}hydra.launcher.failfast=true"], f"{plus}hydra.launcher.failfast=true: "
+           "there is no such key. Did you mean hydra.launcher.fail_fast? Keys in hydra.launcher: "
+           "fail_fast") for plus in ("", "+")),
         (["train.steps=[1"], "train.steps=[1: cannot be read as key=value (no viable alternative "
          "at input '[1'); a value with blanks, brackets or commas needs quotes within quotes, as "
          "'key=\"value\"'"),

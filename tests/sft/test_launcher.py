@@ -425,7 +425,7 @@ def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
 
 def kill_when_training(run_dir: Path) -> None:
     """Kill the process that trains in ``run_dir``, in the middle of its steps."""
-    metrics, deadline = run_dir / "metrics.jsonl", time.monotonic() + 120
+    metrics, deadline = run_dir / "metrics.jsonl", time.monotonic() + 240
     while not (metrics.exists() and '"train"' in metrics.read_text("utf-8")):
         assert time.monotonic() < deadline, f"{run_dir} trained nothing"
         time.sleep(0.05)
