@@ -403,8 +403,11 @@ def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
         text=True,
         cwd=tmp_path,
     )  # fmt: skip
-    kill_when_training(victim)
-    _, err = running.communicate(timeout=300)
+    try:
+        kill_when_training(victim)
+        _, err = running.communicate(timeout=300)
+    finally:
+        running.terminate()  # nothing where it has ended; its jobs end with it
     assert running.returncode == 1
     assert "Traceback" not in err
     swept = Swept(0, "", "", directory)
