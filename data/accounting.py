@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data.chat import Dropped
+from data.errors import DataError
 from data.sample import Sample
 
 _EXAMPLES_KEPT = 5
@@ -19,20 +20,24 @@ class Accounting:
     Attributes:
         read: conversations seen.
         kept: conversations that became a sample.
+        bad: of those dropped, the records that are no usable conversation whatever the settings.
         dropped: conversations per reason.
         examples: the first five distinct ``file:line`` per reason.
         truncated_samples: samples whose end was cut off.
         truncated_tokens: tokens cut off, over all samples.
+        rewritten_samples: samples whose chat template left out some of what they say.
         real_tokens: tokens in the kept samples.
         loss_tokens: tokens of the kept samples that are to be predicted.
     """
 
     read: int = 0
     kept: int = 0
+    bad: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     truncated_samples: int = 0
     truncated_tokens: int = 0
+    rewritten_samples: int = 0
     real_tokens: int = 0
     loss_tokens: int = 0
 
@@ -45,11 +50,13 @@ class Accounting:
         """Count one conversation."""
         self.read += 1
         if isinstance(outcome, Dropped):
+            self.bad += outcome.tokens == 0  # it was never tokenised
             self._drop(outcome.reason, 1, [outcome.source_id])
             return
         self.kept += 1
         self.truncated_samples += outcome.truncated_tokens > 0
         self.truncated_tokens += outcome.truncated_tokens
+        self.rewritten_samples += outcome.rewritten
         self.real_tokens += len(outcome)
         self.loss_tokens += outcome.loss_tokens
 
@@ -57,8 +64,10 @@ class Accounting:
         """Add the counts of ``other``, another worker's say, to these."""
         self.read += other.read
         self.kept += other.kept
+        self.bad += other.bad
         self.truncated_samples += other.truncated_samples
         self.truncated_tokens += other.truncated_tokens
+        self.rewritten_samples += other.rewritten_samples
         self.real_tokens += other.real_tokens
         self.loss_tokens += other.loss_tokens
         for reason, count in other.dropped.items():
@@ -71,10 +80,12 @@ class Accounting:
             "read": self.read,
             "kept": self.kept,
             "dropped_total": self.dropped_total,
+            "bad": self.bad,
             "dropped": dict(self.dropped),
             "examples": {reason: list(ids) for reason, ids in self.examples.items()},
             "truncated_samples": self.truncated_samples,
             "truncated_tokens": self.truncated_tokens,
+            "rewritten_samples": self.rewritten_samples,
             "real_tokens": self.real_tokens,
             "loss_tokens": self.loss_tokens,
         }
@@ -88,6 +99,8 @@ class Accounting:
             text += f" ({'; '.join(self._describe_reason(reason) for reason in reasons)})"
         if self.truncated_samples:
             text += f"; {self.truncated_samples:,} truncated by {self.truncated_tokens:,} tokens"
+        if self.rewritten_samples:
+            text += f"; of {self.rewritten_samples:,} the chat template left out a part"
         return text
 
     def _drop(self, reason: str, count: int, source_ids: list[str]) -> None:
@@ -105,3 +118,35 @@ class Accounting:
     def _check(self) -> None:
         total = self.kept + self.dropped_total
         assert self.read == total, f"{self.read} conversations read, {total} accounted for"
+
+
+@dataclass(frozen=True)
+class BadLimit:
+    """How much of a pass over the data may be of no use. What is dropped as too long is of use.
+
+    Attributes:
+        fraction: the largest share that may be bad, ``[0, 1]``; None: any.
+        size: conversations in a pass.
+    """
+
+    fraction: float | None
+    size: int
+
+    def check(self, accounting: Accounting) -> None:
+        """Refuse what has arrived if the limit is certain to be passed, whatever comes.
+
+        Raises:
+            DataError: with the counts by reason.
+        """
+        if self.fraction is None or not accounting.bad:
+            return
+        # Over whole passes: bad records may stand first in one, and not in the next.
+        passes = max(1, -(-accounting.read // self.size))
+        if accounting.bad > self.fraction * self.size * passes:
+            raise DataError(
+                f"at least {accounting.bad:,} of {self.size * passes:,} conversations cannot be "
+                f"used, more than data.max_bad_fraction={self.fraction} allows: "
+                f"{accounting.describe()}. Look at the lines named; if all are of a form of "
+                "their own, name it with data.format and data.columns; or raise "
+                "data.max_bad_fraction, null to go on whatever the data holds"
+            )

@@ -21,7 +21,7 @@ from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, state
 from megatron.energon.flavors.base_dataset import SavableDataset
 from megatron.energon.metadataset.loader_interface import LoadedDataset
 
-from data.accounting import Accounting
+from data.accounting import Accounting, BadLimit
 from data.chat import ConversationEncoder, Dropped
 from data.errors import DataError
 from data.jsonl import Records
@@ -212,6 +212,7 @@ class ConversationStream[Item: (Sample, Pack)]:
         order: WindowOrder,
         *,
         pack_with: Layout | None = None,
+        max_bad_fraction: float | None = None,
         num_workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -223,6 +224,7 @@ class ConversationStream[Item: (Sample, Pack)]:
             encode: from raw line to sample.
             order: of the conversations.
             pack_with: the loader packs each window with this layout; None: it hands over samples.
+            max_bad_fraction: of the records that this rank reads; see ``accounting.BadLimit``.
             num_workers: processes; 0 loads in this one.
             rank: this data-parallel rank.
             world_size: data-parallel ranks.
@@ -230,7 +232,8 @@ class ConversationStream[Item: (Sample, Pack)]:
         self.accounting = Accounting()
         self.rows = 0
         self.fewest_rows = 0
-        self._conversations = order.rows
+        self._pass_size = order.epoch_size
+        self._limit = BadLimit(max_bad_fraction, -(-order.epoch_size // world_size))
         config = WorkerConfig(
             rank=rank,
             world_size=world_size,
@@ -254,12 +257,13 @@ class ConversationStream[Item: (Sample, Pack)]:
             if window.refusal:
                 raise DataError(window.refusal)
             self.accounting.merge(window.accounting)
+            self._limit.check(self.accounting)
             self.rows += len(window.items) if window.fewest_rows else 0
             self.fewest_rows += window.fewest_rows
             fruitless = 0 if window.items else fruitless + window.accounting.read
-            if fruitless >= self._conversations:
+            if fruitless >= self._pass_size:
                 raise DataError(
-                    f"none of the {self._conversations:,} conversations can be used: "
+                    f"none of the {self._pass_size:,} conversations can be used: "
                     f"{self.accounting.describe()}. Look at the lines named, or change "
                     "data.overlong or packing.capacity"
                 )

@@ -20,12 +20,20 @@ import torch
 from data.jsonl import Records
 from data.packing.settings import PackingSettings
 from data.sources.base import PreparedData
+from models.lora_settings import LoRASettings
 from sft.config import RunConfig
 from sft.errors import ConfigError
-from sft.settings import LossSettings, TrainSettings
+from sft.settings import EvalSettings, LossSettings, TrainSettings
 
 # Parts of the settings that are always of one class, so that no key names it.
-_SECTIONS = (RunConfig, PackingSettings, LossSettings, TrainSettings)
+_SECTIONS = (
+    RunConfig,
+    LoRASettings,
+    PackingSettings,
+    LossSettings,
+    TrainSettings,
+    EvalSettings,
+)
 _PACKAGES = (
     "torch",
     "megatron-core",
@@ -71,7 +79,7 @@ def describe_run(
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started_at": started_at.isoformat(),
         "data": {"train": _describe_records(data.train), "val": _describe_records(data.val)},
-        "tokenizer": config.data.tokenizer,
+        "tokenizer": config.data.tokenizer or config.model.init_from or "bytes",
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
         "hardware": _hardware(),
@@ -96,12 +104,11 @@ def plain(value: Any) -> Any:
 
 
 def _describe_records(records: Records) -> dict[str, Any]:
-    """How many conversations, and a hash of their contents: equal for equal ones in one order."""
-    prints = records.file.fingerprints[records.rows].astype("<u8")
-    return {
-        "conversations": len(records),
-        "fingerprint": blake2b(prints.tobytes(), digest_size=16).hexdigest(),
-    }
+    """How many conversations, and a hash: equal for equal ones in one order, as often each."""
+    digest = blake2b(records.fingerprints.astype("<u8").tobytes(), digest_size=16)
+    for share in records.shares:
+        digest.update(f"{share.rows} rows {share.per_epoch} times\n".encode())
+    return {"conversations": len(records), "fingerprint": digest.hexdigest()}
 
 
 def _versions() -> dict[str, str]:

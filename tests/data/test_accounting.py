@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from data.accounting import Accounting
+from data.accounting import Accounting, BadLimit
 from data.chat import Dropped
+from data.errors import DataError
 from data.sample import Sample
 
 
@@ -38,12 +39,14 @@ def test_counts() -> None:
         "read": 6,
         "kept": 3,
         "dropped_total": 3,
+        "bad": 1,
         "dropped": {"invalid JSON": 1, "over the capacity": 2},
         "examples": {
             "invalid JSON": ["chat.jsonl:2"],
             "over the capacity": ["chat.jsonl:5", "chat.jsonl:6"],
         },
         "truncated_samples": 2,
+        "rewritten_samples": 0,
         "truncated_tokens": 21,
         "real_tokens": 16,
         "loss_tokens": 7,
@@ -110,3 +113,34 @@ def test_the_line_for_people() -> None:
     assert counted(sample(5, 2, truncated=1234)).describe() == (
         "1 read: 1 kept, 0 dropped; 1 truncated by 1,234 tokens"
     )
+
+
+def bad(n: int) -> list[Sample | Dropped]:
+    return [Dropped(f"chat.jsonl:{k}", "invalid JSON") for k in range(1, n + 1)]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "allowed", "refused"),
+    [(0.5, 5, 6), (0.0, 0, 1), (0.25, 2, 3), (0.3, 3, 4), (None, 10, None), (1.0, 10, None)],
+)
+def test_the_limit_is_passed_once_that_is_certain(
+    fraction: float | None, allowed: int, refused: int | None
+) -> None:
+    limit = BadLimit(fraction, 10)
+    limit.check(counted(*bad(allowed)))
+    if refused is not None:
+        with pytest.raises(DataError, match=rf"^at least {refused} of 10 conv.*invalid JSON: chat"):
+            limit.check(counted(*bad(refused)))
+
+
+def test_what_is_too_long_is_not_bad() -> None:
+    long = [Dropped(f"chat.jsonl:{k}", "over the capacity", tokens=99) for k in range(10)]
+    BadLimit(0.0, 10).check(counted(*long))
+
+
+def test_the_limit_holds_over_whole_passes() -> None:
+    # Half of each pass is bad, and it may come first.
+    limit = BadLimit(0.5, 10)
+    limit.check(counted(*bad(5), *(sample(5, 2) for _ in range(5)), *bad(5)))
+    with pytest.raises(DataError, match="at least 11 of 20"):
+        limit.check(counted(*bad(6), *(sample(5, 2) for _ in range(5)), *bad(5)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from data.chat import ConversationEncoder, Overlong
 from data.energon import ConversationStream
 from data.errors import DataError
+from data.formats import Parser
 from data.jsonl import Records, open_jsonl, split_by_conversation
 from data.packers import load_packer
 from data.packers.base import Packer
@@ -20,7 +22,7 @@ from data.packing.batch import Pack
 from data.packing.microbatches import Layout
 from data.packing.settings import PackingMode
 from data.tokenizers import load_tokenizer
-from data.windows import WindowOrder
+from data.windows import Share, WindowOrder
 
 CAPACITY = 64
 
@@ -58,9 +60,12 @@ def read(
     overlong: Overlong = Overlong.DROP,
     world: tuple[int, int] = (0, 1),
     packer: Packer | None = None,
+    shares: tuple[Share, ...] = (),
 ) -> tuple[list[Any], ConversationStream[Any]]:
-    encode = ConversationEncoder(load_tokenizer("bytes"), CAPACITY, overlong)
-    order = WindowOrder(rows=len(records), window_size=size, epochs=epochs, shuffle=True, seed=5)
+    encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), CAPACITY, overlong)
+    order = WindowOrder(
+        rows=len(records), window_size=size, epochs=epochs, shuffle=True, seed=5, shares=shares
+    )
     with ConversationStream[Any](
         records,
         encode,
@@ -104,6 +109,19 @@ def test_workers_and_ranks_do_not_move_rows(tmp_path: Path) -> None:
     ranks = [[i.row.source_ids for i in read(records, world=(r, 2))[0]] for r in (0, 1)]
     assert sorted(ranks[0] + ranks[1]) == sorted(one)
     assert ranks[0] and ranks[1]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_are_how_often_conversations_come(tmp_path: Path, workers: int, pack: bool) -> None:
+    records = records_of(tmp_path / "c.jsonl", [5] * 10 + [-1] * 2 + [7] * 8)
+    shares = (Share(rows=12, per_epoch=24), Share(rows=8, per_epoch=4))
+    items, stream = read(records, workers=workers, pack=pack, epochs=2, shares=shares)
+    counts = Counter(ids_of(items))
+    assert [counts[f"c.jsonl:{n}"] for n in range(1, 21)] == [4] * 10 + [0] * 2 + [1] * 8
+    accounting = stream.accounting
+    assert accounting.read == 2 * (24 + 4) == accounting.kept + accounting.dropped_total
+    assert accounting.dropped == {"invalid JSON": 8}
 
 
 def test_the_window_is_what_a_row_is_packed_from(tmp_path: Path) -> None:
@@ -171,7 +189,7 @@ def test_no_process_is_left(tmp_path: Path) -> None:
 
 def test_leaving_an_endless_stream_early_ends_its_workers(tmp_path: Path) -> None:
     records = records_of(tmp_path / "c.jsonl", [5] * 50)
-    encode = ConversationEncoder(load_tokenizer("bytes"), CAPACITY, Overlong.DROP)
+    encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), CAPACITY, Overlong.DROP)
     order = WindowOrder(rows=50, window_size=8, epochs=None, shuffle=True, seed=5)
     with ConversationStream[Any](records, encode, order, num_workers=2) as stream:
         next(iter(stream))

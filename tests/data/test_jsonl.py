@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data import notes
 from data.errors import DataError
 from data.jsonl import JsonlFile, Records, open_jsonl, split_by_conversation, write_jsonl
 
@@ -36,13 +37,13 @@ def index(path: Path) -> list[int]:
 def test_rows_offsets_and_fingerprints(write: Write) -> None:
     file = open_jsonl(write(b'{"a":1}\n{"b":22}\n{"a":1}\n'))
     assert file.offsets.tolist() == [0, 8, 17, 25]
-    assert file.line_numbers.tolist() == [1, 2, 3]
+    assert file.labels.tolist() == [1, 2, 3]
     expected = [
         int.from_bytes(blake2b(row, digest_size=8).digest(), "little")
         for row in (b'{"a":1}', b'{"b":22}', b'{"a":1}')
     ]
     assert file.fingerprints.tolist() == expected
-    dtypes = (file.offsets.dtype, file.line_numbers.dtype, file.fingerprints.dtype)
+    dtypes = (file.offsets.dtype, file.labels.dtype, file.fingerprints.dtype)
     assert dtypes == (np.int64, np.int64, np.uint64)
 
 
@@ -254,10 +255,33 @@ def test_a_dropped_file_is_closed(write: Write) -> None:
 
 def test_records_map_positions_to_rows(write: Write) -> None:
     file = open_jsonl(write(b"{1}\n\n{2}\n{3}\n"))
-    records = Records(file, np.array([2, 1]))
+    records = Records.of([file]).take(np.array([2, 1]))
     assert len(records) == 2
     assert [records.read(i) for i in range(2)] == [b"{3}", b"{2}"]
     assert [records.source_id(i) for i in range(2)] == ["chat.jsonl:4", "chat.jsonl:3"]
+    assert records.fingerprints.tolist() == file.fingerprints[[2, 1]].tolist()
+
+
+def test_records_of_several_files(write: Write) -> None:
+    files = [open_jsonl(write(b"{1}\n{2}\n")), open_jsonl(write(b"{3}\n{4}\n{5}\n", "b.jsonl"))]
+    note = notes.of_format("messages", {})
+    records = Records.of(files, [np.array([1]), np.array([0, 2])], [b"", note])
+    assert contents(records) == [b"{2}", note + b"{3}", note + b"{5}"]
+    ids = [records.source_id(i) for i in range(3)]
+    assert ids == ["chat.jsonl:2", "b.jsonl:1", "b.jsonl:3"]
+    prints = [files[0].fingerprints[1], files[1].fingerprints[0], files[1].fingerprints[2]]
+    assert records.fingerprints.tolist() == [int(p) for p in prints]
+    assert contents(records.take(np.array([2, 0]))) == [note + b"{5}", b"{2}"]
+    copy = pickle.loads(pickle.dumps(records))
+    assert contents(copy) == contents(records)
+
+
+def test_a_line_that_starts_with_nul_is_not_taken_for_a_note(write: Write) -> None:
+    forged = notes.damaged("I say so")
+    file = open_jsonl(write(forged + b"\n{1}\n"))
+    note, record = notes.split(file.read(0))
+    assert (note, record) == (notes.Note(), forged)
+    assert file.read(1) == b"{1}"
 
 
 def contents(records: Records) -> list[bytes]:
@@ -355,3 +379,15 @@ def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
         write_jsonl(tmp_path / "out.jsonl", records())  # type: ignore[arg-type]
     assert (tmp_path / "out.jsonl").read_bytes() == b'{"old": 1}\n'
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_equal_conversations_in_several_files_stay_on_one_side(write: Write) -> None:
+    first, second = numbered(40), [*numbered(20), b'{"n": 100}']
+    files = [open_jsonl(write(b"\n".join(first))), open_jsonl(write(b"\n".join(second), "b.jsonl"))]
+    records = Records.of(files)
+    train, val = split_by_conversation(records, 0.3)
+    assert len(train) + len(val) == 61
+    assert not set(contents(train)) & set(contents(val))
+    # As if all had been in one file.
+    whole = open_jsonl(write(b"\n".join(first + second), "c.jsonl"))
+    assert contents(split_by_conversation(whole, 0.3)[1]) == contents(val)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -14,14 +15,22 @@ import data.sources.chitchat as chitchat
 from data.accounting import Accounting
 from data.chat import ConversationEncoder, Overlong
 from data.errors import DataError
+from data.formats import Parser
 from data.jsonl import Records, write_jsonl
 from data.sources.base import DataSource, PreparedData
 from data.sources.chitchat import ChitchatSource, select, to_messages
-from data.sources.jsonl import JsonlSource
+from data.sources.files import FilesSource
+from data.sources.mixture import MixtureSource
+from data.targets import LossOn
 from data.tokenizers import load_tokenizer
 
 CONF = Path(__file__).parents[2] / "conf" / "data"
-SOURCES = [("chitchat", ChitchatSource), ("jsonl", JsonlSource)]
+SOURCES: list[tuple[str, type[DataSource]]] = [
+    ("chitchat", ChitchatSource),
+    ("files", FilesSource),
+    ("mixture", MixtureSource),
+]
+GIVEN = {"files": {"path": "chat.jsonl"}, "mixture": {"sets": ["chat.jsonl"]}, "chitchat": {}}
 
 
 def chats(n: int, tag: str = "") -> list[dict[str, Any]]:
@@ -47,24 +56,45 @@ def contents(records: Records) -> list[bytes]:
         ("limit", 1, r"data\.limit=1 must be at least 2"),
         ("limit", 0, r"data\.limit=0 must be at least 2"),
         ("num_workers", -1, r"data\.num_workers=-1 must be at least 0"),
+        ("max_bad_fraction", 1.5, r"data\.max_bad_fraction=1\.5 must be from 0 to 1, or null"),
+        ("max_bad_fraction", -0.1, r"data\.max_bad_fraction=-0\.1 must be from 0 to 1"),
+        ("max_bad_fraction", float("nan"), r"data\.max_bad_fraction=nan must be from 0 to 1"),
+        ("loss_on", "user", r"data\.loss_on='user' is unknown; allowed: assistant, last, all"),
+        ("format", "openai", r"data\.format=openai: there is no such format; choose auto, alpaca"),
+        ("columns", {"q": "a"}, r"data\.columns=\{q: a\}: q is no key of any format"),
+        ("val_path", 3, r"data\.val_path=3 must be a file, a directory, a pattern"),
+        ("val_path", [], r"data\.val_path=\[\] must be a file"),
+        ("path", {"a": 1}, r"data\.path=\{'a': 1\} must be a file, a directory"),
+        ("path", None, r"data\.path=null must be a file"),
         ("overlong", "cut", r"data\.overlong='cut' is unknown; allowed: drop, truncate, error"),
     ],
 )
 def test_a_wrong_setting_is_named(key: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        JsonlSource(path="chat.jsonl", **{key: value})
+        FilesSource(**{"path": "chat.jsonl", key: value})
 
 
 def test_defaults() -> None:
     source = ChitchatSource()
     assert (source.tokenizer, source.overlong, source.val_fraction) == (
-        "bytes",
+        None,
         Overlong.TRUNCATE,
         0.05,
     )
+    assert (source.format, source.columns, source.loss_on) == ("auto", None, LossOn.ASSISTANT)
+    assert source.max_bad_fraction == 0.5
     assert (source.limit, source.shuffle, source.num_workers) == (None, True, 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         source.limit = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("typed", "member"), [(m.value, m) for m in LossOn])
+def test_what_people_type_for_loss_on(typed: str, member: LossOn) -> None:
+    schema = OmegaConf.structured(ChitchatSource)
+    source = OmegaConf.to_object(OmegaConf.merge(schema, {"loss_on": typed}))
+    assert isinstance(source, ChitchatSource)
+    assert source.loss_on is member
+    assert ChitchatSource(loss_on=typed).loss_on is member  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("typed", "member"), [(m.value, m) for m in Overlong])
@@ -86,12 +116,10 @@ def test_yaml_and_class_agree(
     schema = OmegaConf.structured(cls)
     assert set(yaml) == set(schema)
     for field in dataclasses.fields(cls):
-        required = field.default is dataclasses.MISSING
+        required = field.default is field.default_factory is dataclasses.MISSING
         assert OmegaConf.is_missing(yaml, field.name) == required
-    if name == "jsonl":
-        yaml.path = "chat.jsonl"
-    expected = JsonlSource(path="chat.jsonl") if name == "jsonl" else ChitchatSource()
-    assert OmegaConf.to_object(OmegaConf.merge(schema, yaml)) == expected
+    yaml.merge_with(GIVEN[name])  # type: ignore[union-attr]
+    assert OmegaConf.to_object(OmegaConf.merge(schema, yaml)) == cls(**GIVEN[name])
 
 
 @pytest.mark.parametrize(("name", "cls"), SOURCES)
@@ -106,16 +134,32 @@ def test_yaml_says_what_each_field_is(name: str, cls: type[DataSource]) -> None:
 @pytest.mark.parametrize("override", [{"limit": "many"}, {"shufle": True}])
 def test_the_schema_refuses_wrong_types_and_unknown_keys(override: dict[str, Any]) -> None:
     with pytest.raises(OmegaConfBaseException):
-        OmegaConf.merge(OmegaConf.structured(JsonlSource), override)
-    assert OmegaConf.structured(JsonlSource)._get_node("path")._value() == MISSING
+        OmegaConf.merge(OmegaConf.structured(FilesSource), override)
+    assert OmegaConf.structured(FilesSource)._get_node("path")._value() == MISSING
 
 
-# --- jsonl
+def test_jsonl_is_the_same_as_files() -> None:
+    with initialize_config_dir(str(CONF.parent), version_base="1.3"):
+        composed = [
+            compose("config", [f"data={name}", "data.path=chat.jsonl", "run_dir=r"]).data
+            for name in ("jsonl", "files")
+        ]
+    assert composed[0] == composed[1]
+
+
+@pytest.mark.parametrize("key", ["columns", "template_args"])
+def test_mappings_can_be_written_on_the_command_line(key: str) -> None:
+    words = ["data=files", "data.path=c.jsonl", f"data.{key}={{prompt: question}}", "run_dir=r"]
+    with initialize_config_dir(str(CONF.parent), version_base="1.3"):
+        assert compose("config", words).data[key] == {"prompt": "question"}
+
+
+# --- files
 
 
 def test_a_file_is_split(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "chat.jsonl", chats(100))
-    prepared = JsonlSource(path=str(tmp_path / "chat.jsonl"), val_fraction=0.1).prepare()
+    prepared = FilesSource(path=str(tmp_path / "chat.jsonl"), val_fraction=0.1).prepare()
     assert (len(prepared.train), len(prepared.val)) == (90, 10)
     assert not set(contents(prepared.train)) & set(contents(prepared.val))
     assert (prepared.name, prepared.notes) == ("chat.jsonl", {"rows": 100})
@@ -124,10 +168,12 @@ def test_a_file_is_split(tmp_path: Path) -> None:
 def test_a_validation_file_is_used_whole(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "chat.jsonl", chats(20))
     write_jsonl(tmp_path / "val.jsonl", chats(7, "v"))
-    prepared = JsonlSource(
+    prepared = FilesSource(
         path=str(tmp_path / "chat.jsonl"), val_path=str(tmp_path / "val.jsonl"), limit=5
     ).prepare()
-    assert prepared.train.rows.tolist() == [0, 1, 2, 3, 4]
+    assert [prepared.train.source_id(i) for i in range(len(prepared.train))] == [
+        f"chat.jsonl:{n}" for n in range(1, 6)
+    ]
     assert [prepared.val.source_id(i) for i in range(len(prepared.val))] == [
         f"val.jsonl:{n}" for n in range(1, 8)
     ]
@@ -136,19 +182,166 @@ def test_a_validation_file_is_used_whole(tmp_path: Path) -> None:
 def test_one_conversation_needs_no_split_beside_a_validation_file(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "chat.jsonl", chats(1))
     path = str(tmp_path / "chat.jsonl")
-    assert len(JsonlSource(path=path, val_path=path).prepare().train) == 1
+    assert len(FilesSource(path=path, val_path=path).prepare().train) == 1
     with pytest.raises(DataError, match=r"data\.val_path"):
-        JsonlSource(path=path).prepare()
+        FilesSource(path=path).prepare()
 
 
 def test_the_key_of_a_missing_file_is_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "chat.jsonl", chats(3))
     with pytest.raises(DataError, match=r"^data\.path=.*nope"):
-        JsonlSource(path=str(tmp_path / "nope.jsonl")).prepare()
+        FilesSource(path=str(tmp_path / "nope.jsonl")).prepare()
     with pytest.raises(DataError, match=r"^data\.val_path=.*nope"):
-        JsonlSource(
+        FilesSource(
             path=str(tmp_path / "chat.jsonl"), val_path=str(tmp_path / "nope.jsonl")
         ).prepare()
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("x/a", "x/b", "y/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_jsonl(tmp_path / folder / "c.jsonl", chats(1, folder))
+    write_jsonl(tmp_path / "d.jsonl", chats(1))
+    train = FilesSource(path=str(tmp_path), val_fraction=0.0).prepare().train
+    assert [train.source_id(i) for i in range(4)] == [
+        "d.jsonl:1", "x/a/c.jsonl:1", "b/c.jsonl:1", "y/a/c.jsonl:1",
+    ]  # fmt: skip
+
+
+def test_a_split_over_several_files_keeps_equal_ones_together(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [*chats(10, name), *chats(10, "same")])
+    prepared = FilesSource(path=str(tmp_path), val_fraction=0.3).prepare()
+    assert len(prepared.train) + len(prepared.val) == 60
+    assert not set(contents(prepared.train)) & set(contents(prepared.val))
+    assert prepared.notes == {"rows": 60}
+    assert prepared.name == "3 files"
+
+
+def test_validation_from_a_split(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", chats(5, "t"))
+    write_jsonl(tmp_path / "test.jsonl", chats(3, "v"))
+    prepared = FilesSource(path=str(tmp_path), val_split="test").prepare()
+    assert len(set(contents(prepared.train))) == 5
+    assert [prepared.val.source_id(i) for i in range(3)] == [f"test.jsonl:{n}" for n in (1, 2, 3)]
+    other = tmp_path / "other"
+    other.mkdir()
+    write_jsonl(other / "train.jsonl", chats(4))
+    write_jsonl(other / "test.jsonl", chats(2))
+    path = str(tmp_path / "train.jsonl")
+    both = FilesSource(path=path, val_path=str(other), val_split="test").prepare()
+    assert (len(both.train), len(both.val)) == (5, 2)
+    with pytest.raises(
+        DataError, match=r"^data\.val_path=.*into splits, test, train; say which .*"
+    ):
+        FilesSource(path=path, val_path=str(other)).prepare()
+    with pytest.raises(DataError, match=r"^data\.val_split=test: .* is not divided into splits"):
+        FilesSource(path=path, val_split="test").prepare()
+
+
+# --- mixture
+
+
+def mixture(tmp_path: Path, *sets: Any, **settings: Any) -> PreparedData:
+    cache = str(tmp_path / "cache")
+    settings = {"val_fraction": 0.0, "cache_dir": cache, **settings}
+    return MixtureSource(sets=list(sets), **settings).prepare()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, str]:
+    for name, n in (("a", 10), ("b", 20)):
+        write_jsonl(tmp_path / f"{name}.jsonl", chats(n, name))
+    return str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+
+
+def test_weights(tmp_path: Path, pair: tuple[str, str]) -> None:
+    a, b = pair
+    prepared = mixture(tmp_path, {"path": a, "weight": 2}, {"path": b, "weight": 0.25})
+    assert len(prepared.train) == 30
+    assert [(s.rows, s.per_epoch) for s in prepared.train.shares] == [(10, 20), (20, 5)]
+    assert prepared.name == "2 data sets"
+    assert prepared.notes == {
+        "rows": 30, "rows_of_sets": {"data.sets[0].path": 10, "data.sets[1].path": 20},
+    }  # fmt: skip
+
+
+def test_sets_without_weights_come_once(tmp_path: Path, pair: tuple[str, str]) -> None:
+    prepared = mixture(tmp_path, *pair)
+    assert prepared.train.shares == ()
+    assert len(prepared.train) == 30
+
+
+def test_weights_count_what_is_left_after_the_split(tmp_path: Path, pair: tuple[str, str]) -> None:
+    a, b = pair
+    sets = [{"path": a, "weight": 3}, {"path": b}]
+    prepared = mixture(tmp_path, *sets, val_fraction=0.3)
+    assert len(prepared.val) == 9 and prepared.val.shares == ()
+    first, second = prepared.train.shares
+    assert (first.per_epoch, second.per_epoch) == (3 * first.rows, second.rows)
+    assert first.rows + second.rows == 21
+
+
+def test_a_limit_is_shared_out(tmp_path: Path, pair: tuple[str, str]) -> None:
+    train = mixture(tmp_path, *pair, limit=6).train
+    assert [train.source_id(i) for i in range(6)] == [
+        "a.jsonl:1", "a.jsonl:2", "b.jsonl:1", "b.jsonl:2", "b.jsonl:3", "b.jsonl:4",
+    ]  # fmt: skip
+
+
+def test_sets_of_different_forms(tmp_path: Path, pair: tuple[str, str]) -> None:
+    write_jsonl(tmp_path / "c.jsonl", [{"q": "hi", "a": "yo"}, {"q": "ho", "a": "yo"}])
+    columns = {"prompt": "q", "completion": "a"}
+    sets = [pair[0], {"path": str(tmp_path / "c.jsonl"), "columns": columns, "weight": 0.5}]
+    train = mixture(tmp_path, *sets).train
+    # One parser for all: the set's own columns travel with its lines.
+    parsed = [Parser()(train.read(i)) for i in (10, 11)]
+    assert [p.messages[0].content for p in parsed] == ["hi", "ho"]  # type: ignore[union-attr]
+    assert train.source_id(11) == "c.jsonl:2"
+
+
+def test_the_splits_of_every_set(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for name, n in (("train", 4), ("extra", 2), ("test", 3)):
+            path = tmp_path / folder / f"{'train_x' if name == 'extra' else name}.jsonl"
+            write_jsonl(path, chats(n, f"{folder}{name}"))
+    sets = [str(tmp_path / "a"), {"path": str(tmp_path / "b"), "split": "train_x"}]
+    prepared = mixture(tmp_path, *sets, val_split="test")
+    assert (len(prepared.train), len(prepared.val)) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([], r"data\.sets=\[\] must be a list, \[\{path: a\.jsonl, weight: 2\}, b\.jsonl\]"),
+        (3, r"data\.sets=3 must be a list"),
+        ([3], r"data\.sets\[0\]=3: must be a path, or a mapping"),
+        ([{"weight": 2}], r"data\.sets\[0\]\.path=null must be a file"),
+        (
+            ["a", {"path": "b", "wieght": 2}],
+            r"data\.sets\[1\]\.wieght=2: there is no such key. Keys",
+        ),
+        ([{"path": "a", "weight": 0}], r"data\.sets\[0\]\.weight=0 must be a number above 0"),
+        ([{"path": "a", "weight": "2"}], r"data\.sets\[0\]\.weight=2 must be a number above 0"),
+        ([{"path": "a", "weight": float("nan")}], r"data\.sets\[0\]\.weight=nan must be"),
+        ([{"path": "a", "format": "x"}], r"data\.sets\[0\]\.format=x: there is no such format"),
+        ([{"path": "a", "format": 3}], r"data\.sets\[0\]\.format=3 must be text"),
+        ([{"path": "a", "columns": {"x": "y"}}], r"data\.sets\[0\]\.columns=\{x: y\}: x is no key"),
+        ([{"path": "a", "columns": "x"}], r"data\.sets\[0\]\.columns=x must be a mapping"),
+    ],
+)
+def test_a_wrong_set_is_named(sets: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MixtureSource(sets=sets)
+
+
+def test_sets_that_do_not_fit_together(tmp_path: Path, pair: tuple[str, str]) -> None:
+    a, b = pair
+    with pytest.raises(DataError, match=r"^data\.sets: a\.jsonl:1 is in two of them; name each fi"):
+        mixture(tmp_path, a, {"path": [a, b], "weight": 2})
+    with pytest.raises(DataError, match=r"^data\.sets\[1\]\.path: b\.jsonl has 20 .* 0 would come"):
+        mixture(tmp_path, a, {"path": b, "weight": 0.01})
 
 
 # --- chitchat: converting one record
@@ -294,7 +487,7 @@ def test_every_chitchat_record_is_a_conversation(cache: Path, prepared: Prepared
 
 
 def test_chitchat_can_be_encoded(prepared: PreparedData) -> None:
-    encode = ConversationEncoder(load_tokenizer("bytes"), 2048, Overlong.TRUNCATE)
+    encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), 2048, Overlong.TRUNCATE)
     accounting = Accounting()
     for i in range(len(prepared.val)):
         accounting.add(encode(prepared.val.read(i), prepared.val.source_id(i)))

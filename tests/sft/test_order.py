@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data.windows import WindowOrder
+from data.windows import Share, WindowOrder
 from sft.order import epoch_windows
 
 
@@ -14,3 +14,11 @@ def test_windows_drawn_once_an_epoch_are_the_same(shuffle: bool) -> None:
     fast = [(w, rows.tolist()) for w, rows in epoch_windows(order)]
     assert fast == [(w, rows.tolist()) for w, rows in order.windows()]
     assert len(fast) == 14
+
+
+def test_windows_drawn_once_an_epoch_are_the_same_with_weights() -> None:
+    shares = (Share(rows=20, per_epoch=50), Share(rows=3, per_epoch=1))
+    order = WindowOrder(rows=23, window_size=5, epochs=3, shuffle=True, seed=7, shares=shares)
+    fast = [(w, rows.tolist()) for w, rows in epoch_windows(order)]
+    assert fast == [(w, rows.tolist()) for w, rows in order.windows()]
+    assert sum(len(rows) for _, rows in fast) == 3 * 51
