@@ -1,26 +1,22 @@
-"""A conversation to tokens and targets, and what happens when it is too long.
+"""A raw line to a sample, or why there is none; what happens to a conversation that is too long.
 
-    line -> formats.parse_record -> messages -> render -> tokens [n], targets [n] -> Sample
-
-Each message becomes ``role id, content, end id``. For user "hi", assistant "yo":
-
-    tokens   <|user|> h i <|end|> <|assistant|> y o <|end|>
-    targets     -     - -    -         -        x x    x
+line -> Parser -> Conversation -> Tokenizer.render -> tokens [n], targets [n] -> Sample
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
+from data.conversation import BadRecord, TokenRecord
 from data.errors import DataError
-from data.formats import BadRecord, Message, parse_record
+from data.formats import Parser
 from data.sample import Sample
-from data.tokenizers import Tokenizer
+from data.targets import LossOn
+from data.tokenizers import Rendered, Tokenizer
 
 
 class Overlong(Enum):
@@ -50,57 +46,32 @@ class Dropped:
     tokens: int = 0
 
 
-def render(
-    messages: Sequence[Message], tokenizer: Tokenizer
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Lay a conversation out as tokens.
-
-    Targets are set by position, never by comparing ids, so content that happens to hold the end
-    id, or a tokenizer whose pad and end ids are equal, changes nothing.
-
-    Args:
-        messages: the turns, in order.
-        tokenizer: encodes the contents and knows the role and end ids.
-
-    Returns:
-        ``tokens`` int32 ``[n]`` and ``targets`` bool ``[n]``: true for the content and the end
-        token of the assistant's messages, false for everything else, role tokens included.
-    """
-    contents = [tokenizer.encode(message.content) for message in messages]
-    n = sum(content.size + 2 for content in contents)
-    tokens = np.empty(n, dtype=np.int32)
-    targets = np.zeros(n, dtype=np.bool_)
-    start = 0
-    for message, content in zip(messages, contents, strict=True):
-        end = start + 1 + content.size
-        tokens[start] = tokenizer.role_id(message.role)
-        tokens[start + 1 : end] = content
-        tokens[end] = tokenizer.end_id
-        targets[start + 1 : end + 1] = message.role == "assistant"
-        start = end + 1
-    return tokens, targets
-
-
 @dataclass(frozen=True)
 class ConversationEncoder:
     """Turns a raw line into a sample that fits the capacity, or says why it is dropped.
 
     Attributes:
-        tokenizer: encodes the contents.
+        parser: from line to conversation.
+        tokenizer: lays conversations out.
         capacity: the most tokens a sample may have.
         overlong: what to do with a longer conversation. What is cut off is counted and never
             becomes a sample of its own: it would be an answer without its question.
+        loss_on: what is to be predicted of a conversation. Records that were tokenised before they
+            came here say that themselves.
     """
 
+    parser: Parser
     tokenizer: Tokenizer
     capacity: int
-    overlong: Overlong
+    overlong: Overlong = Overlong.TRUNCATE
+    loss_on: LossOn = LossOn.ASSISTANT
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
             raise ValueError(f"packing.capacity={self.capacity} must be at least 1")
         # A plain "drop" compares unequal to the member and would be taken for truncation.
         object.__setattr__(self, "overlong", Overlong(self.overlong))
+        object.__setattr__(self, "loss_on", LossOn(self.loss_on))
 
     def __call__(self, line: bytes, source_id: str) -> Sample | Dropped:
         """Encode one line.
@@ -110,20 +81,39 @@ class ConversationEncoder:
             source_id: ``file:line``, carried along for reports.
 
         Raises:
-            DataError: it is over the capacity and ``overlong`` is ``ERROR``.
+            DataError: it is over the capacity and ``overlong`` is ``ERROR``, or the chat template
+                does what no template may.
         """
         try:
-            messages = parse_record(line)
+            rendered = self.render(line)
         except BadRecord as bad:
             return Dropped(source_id, bad.reason)
-        tokens, targets = render(messages, self.tokenizer)
-        if tokens.size <= self.capacity:
-            return Sample(tokens=tokens, targets=targets, source_id=source_id)
-        return self._fit(tokens, targets, source_id)
+        tokens, targets = rendered.tokens, rendered.targets
+        if not targets.any():
+            return Dropped(source_id, "no token is to be predicted", tokens.size)
+        if tokens.size > self.capacity:
+            return self._fit(rendered, source_id)
+        return Sample(
+            tokens=tokens, targets=targets, source_id=source_id, rewritten=rendered.rewritten
+        )
 
-    def _fit(
-        self, tokens: npt.NDArray[np.int32], targets: npt.NDArray[np.bool_], source_id: str
-    ) -> Sample | Dropped:
+    def render(self, line: bytes) -> Rendered:
+        """All tokens of one line, however many.
+
+        Raises:
+            BadRecord: it is no conversation, or the tokenizer's layout has no place for it.
+        """
+        parsed = self.parser(line)
+        if not isinstance(parsed, TokenRecord):
+            return self.tokenizer.render(parsed, self.loss_on)
+        tokens, targets = parsed.tokens, parsed.targets.copy()
+        if tokens.size and not (0 <= tokens.min() and tokens.max() < self.tokenizer.vocab_size):
+            raise BadRecord("a token is not in the tokenizer's vocabulary")
+        targets[:1] = False  # nothing precedes it
+        return Rendered(tokens=tokens.astype(np.int32), targets=targets)
+
+    def _fit(self, rendered: Rendered, source_id: str) -> Sample | Dropped:
+        tokens, targets = rendered.tokens, rendered.targets
         if self.overlong is Overlong.ERROR:
             raise DataError(
                 f"{source_id}: this conversation has {tokens.size:,} tokens, over the capacity of "
@@ -135,9 +125,14 @@ class ConversationEncoder:
         if not targets[: self.capacity].any():
             return Dropped(source_id, "no answer within the capacity", tokens.size)
         return Sample(
-            # Copies, so that the sample does not keep the whole conversation in memory.
-            tokens=tokens[: self.capacity].copy(),
-            targets=targets[: self.capacity].copy(),
+            tokens=_head(tokens, self.capacity),
+            targets=_head(targets, self.capacity),
             source_id=source_id,
             truncated_tokens=tokens.size - self.capacity,
+            rewritten=rendered.rewritten,
         )
+
+
+def _head[T: np.generic](array: npt.NDArray[T], size: int) -> npt.NDArray[T]:
+    # A copy, so that the sample does not keep the whole conversation in memory.
+    return array[:size].copy()

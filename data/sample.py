@@ -20,12 +20,14 @@ class Sample:
         targets: bool ``[n]``; is this token to be predicted? Never the first: nothing precedes it.
         source_id: where the conversation came from, ``file:line`` for JSONL.
         truncated_tokens: how many tokens were cut off its end to fit the capacity.
+        rewritten: its layout left out some of what the conversation says.
     """
 
     tokens: npt.NDArray[np.int32]
     targets: npt.NDArray[np.bool_]
     source_id: str
     truncated_tokens: int = 0
+    rewritten: bool = False
 
     def __post_init__(self) -> None:
         tokens = np.asarray(self.tokens, dtype=np.int32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from data.errors import DataError
 from data.packing.settings import PackingMode
@@ -10,6 +12,8 @@ from data.padding import required_pad_multiple, round_up
 from data.tokenizers import Tokenizer, load_tokenizer
 from sft.config import RunConfig
 from sft.errors import ConfigError
+from sft.evaluation import check_eval
+from sft.lora import check_lora
 
 _DEFAULT_MICRO_BATCH_SIZE = 4
 
@@ -19,7 +23,7 @@ class Derived:
     """What follows from the settings together.
 
     Attributes:
-        tokenizer: the one that ``data.tokenizer`` names.
+        tokenizer: the one that ``data.tokenizer`` names, or that of the model the weights are from.
         pad_multiple: tokens, for samples and rows.
         packs_per_step: rows per optimizer step where the loader packs by
             ``train.global_batch_tokens``; 0 where steps are counted in something else.
@@ -38,24 +42,47 @@ def check(config: RunConfig) -> Derived:
     Raises:
         ConfigError: naming the keys, their values, and values that would do.
     """
+    multiple = _pad_multiple(config)
+    _check_capacity(config, multiple)
+    check_eval(config)
+    check_lora(config)
+    packs_per_step, micro_batch_size = _check_batch(config), _check_micro_batch(config)
+    return Derived(
+        tokenizer=_tokenizer(config),  # last, because loading it may take seconds
+        pad_multiple=multiple,
+        packs_per_step=packs_per_step,
+        micro_batch_size=micro_batch_size,
+    )
+
+
+def _tokenizer(config: RunConfig) -> Tokenizer:
+    data, init_from = config.data, config.model.init_from
+    key, name = "data.tokenizer", data.tokenizer
+    if name is None:
+        key, name = (
+            ("data.tokenizer", "bytes") if init_from is None else ("model.init_from", init_from)
+        )
     try:
-        tokenizer = load_tokenizer(config.data.tokenizer)
+        tokenizer = _load(name, data.chat_template, json.dumps(data.template_args), key)
     except DataError as error:
         raise ConfigError(str(error)) from error
     try:
         config.model.padded_vocab_size(tokenizer.vocab_size)
     except ValueError as error:
-        raise ConfigError(
-            f"model.{error} (data.tokenizer={config.data.tokenizer}); use that many or more, or "
-            "null"
-        ) from error
-    multiple = _pad_multiple(config)
-    _check_capacity(config, multiple)
-    return Derived(
-        tokenizer=tokenizer,
-        pad_multiple=multiple,
-        packs_per_step=_check_batch(config),
-        micro_batch_size=_check_micro_batch(config),
+        advice = (
+            "use that many or more, or null"
+            if init_from is None
+            else "use the model's own tokenizer"
+        )
+        raise ConfigError(f"model.{error} ({key}={name}); {advice}") from error
+    return tokenizer
+
+
+# The choices of a preview and the jobs of a sweep in one process have the same one.
+@lru_cache(maxsize=1)
+def _load(name: str, chat_template: str | None, template_args: str, key: str) -> Tokenizer:
+    return load_tokenizer(
+        name, chat_template=chat_template, template_args=json.loads(template_args), key=key
     )
 
 

@@ -20,7 +20,14 @@ from data.packing.steps import by_real_tokens, even_steps, in_groups_of, up_to_t
 from data.windows import WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
-from sft.order import SAMPLES_PER_WINDOW, epoch_windows, training_order, window_size
+from sft.encoder import build_encoder
+from sft.order import (
+    SAMPLES_PER_WINDOW,
+    epoch_rows,
+    epoch_windows,
+    training_order,
+    window_size,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +74,7 @@ class Feed:
                 pad_id=derived.tokenizer.pad_id,
                 micro_batch_size=derived.micro_batch_size,
             ),
-            encode=ConversationEncoder(derived.tokenizer, capacity, config.data.overlong),
+            encode=build_encoder(config, derived),
         )
 
     @property
@@ -77,7 +84,7 @@ class Feed:
 
     def training_stream(self, records: Records) -> ConversationStream[Any]:
         """The training conversations, in the run's order."""
-        order = training_order(self.config, len(records), self.config.train.epochs)
+        order = training_order(self.config, len(records), self.config.train.epochs, records.shares)
         return self._stream(records, order, self._workers)
 
     def validation_stream(self, records: Records) -> ConversationStream[Any]:
@@ -122,20 +129,20 @@ class Feed:
             return StepPlan(steps=train.steps, real_tokens=self._real_tokens)
         assert train.epochs is not None
         lengths = self._lengths(records)
+        order = training_order(self.config, len(records), train.epochs, records.shares)
         if train.global_batch_real_tokens is not None:
-            total = train.epochs * int(lengths.sum())
+            total = int(lengths[epoch_rows(order)].sum())
             steps, per_step = even_steps(total, train.global_batch_real_tokens)
             return StepPlan(steps=steps, real_tokens=per_step)
-        return StepPlan(steps=self._count_steps(lengths, train.epochs), real_tokens=None)
+        return StepPlan(steps=self._count_steps(lengths, order), real_tokens=None)
 
     @property
     def _real_tokens(self) -> Fraction | None:
         tokens = self.config.train.global_batch_real_tokens
         return None if tokens is None else Fraction(tokens)
 
-    def _count_steps(self, lengths: npt.NDArray[np.int64], epochs: int) -> int:
+    def _count_steps(self, lengths: npt.NDArray[np.int64], order: WindowOrder) -> int:
         """The run's own windows, packer and grouping, gone through on lengths alone."""
-        order = training_order(self.config, lengths.size, epochs)
         windows = (lengths[rows] for _, rows in epoch_windows(order))
         kept = (window[window > 0] for window in windows)
         items: Iterator[Any]
@@ -153,7 +160,11 @@ class Feed:
         )
         lengths = np.zeros(len(records), dtype=np.int64)
         with ConversationStream[Any](
-            records, self.encode, order, num_workers=self._workers
+            records,
+            self.encode,
+            order,
+            max_bad_fraction=self.config.data.max_bad_fraction,
+            num_workers=self._workers,
         ) as samples:
             for sample in samples:
                 lengths[row_of[sample.source_id]] = len(sample)
@@ -167,6 +178,7 @@ class Feed:
             self.encode,
             order,
             pack_with=self.layout if self.loader_packs else None,
+            max_bad_fraction=self.config.data.max_bad_fraction,
             num_workers=num_workers,
         )
 

@@ -81,7 +81,9 @@ class Shared:
         """The samples as a run reads and groups them."""
         key = _stream_key(choice)
         if key not in self._streams:
-            self._streams[key] = Stream.of(self.lengths.tokens, choice.config, choice.derived)
+            self._streams[key] = Stream.of(
+                self.lengths.tokens, choice.config, choice.derived, self.lengths.shares
+            )
         return self._streams[key]
 
     def none(self, choice: Choice) -> tuple[Rows, ...]:
@@ -270,7 +272,8 @@ def _held_against_none(
 
     Arithmetic, no measurement: as if every FLOP took the same time, in whatever rows.
     """
-    flops = TrainingFlops.of(choice.config.model, choice.derived.tokenizer.vocab_size)
+    config, vocab_size = choice.config, choice.derived.tokenizer.vocab_size
+    flops = TrainingFlops.of(config.model, vocab_size, config.lora)
     computed = _over_needed(flops, rows, loss_share)
     # Over what is needed, not per step or row: so a part of the stream can stand for all of it.
     over = [_over_needed(flops, other, loss_share) for other in none]

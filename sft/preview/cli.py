@@ -24,10 +24,11 @@ from data.errors import DataError
 from data.packing.settings import PackingMode
 from sft.checks import check
 from sft.cli import BAD_CONFIG, CONF_DIR, FAILED, INTERRUPTED, canonical_override, explain
-from sft.config import resolve, unknown_key
+from sft.config import resolve
 from sft.errors import ConfigError
 from sft.preview.choice import Choice
 from sft.preview.preview import preview
+from sft.wording import unknown_key
 
 HELP = """\
 Say what training would meet, without training: rows, fill, steps, balance, what to look out for.

@@ -16,8 +16,10 @@ from data.chat import ConversationEncoder, Overlong
 from data.errors import DataError
 from data.jsonl import Records
 from data.sample import Sample
+from data.windows import Share
 from sft.checks import Derived
 from sft.config import RunConfig
+from sft.encoder import build_encoder
 from sft.errors import ConfigError
 
 type Integers = npt.NDArray[np.int64]
@@ -35,12 +37,14 @@ class Lengths:
         tokens: int64 ``[conversations]``, as long as they are in a row; 0 where one is dropped.
         accounting: of one pass over them.
         loss_share: of the real tokens, those that count in the loss; None where it is not known.
+        shares: how often they come in an epoch, as ``Records.shares`` has it.
     """
 
     source: str
     tokens: Integers
     accounting: Accounting
     loss_share: float | None
+    shares: tuple[Share, ...] = ()
 
     @property
     def kept(self) -> Integers:
@@ -66,7 +70,7 @@ def of_conversations(config: RunConfig, derived: Derived) -> Lengths:
         data = config.data.prepare()
     except DataError as error:
         raise ConfigError(str(error)) from error
-    encode = ConversationEncoder(derived.tokenizer, config.packing.capacity, config.data.overlong)
+    encode = build_encoder(config, derived)
     tokens, accounting = _measure(data.train, encode, config.data.num_workers)
     _refuse_none_kept(accounting)
     return Lengths(
@@ -74,6 +78,7 @@ def of_conversations(config: RunConfig, derived: Derived) -> Lengths:
         tokens=tokens,
         accounting=accounting,
         loss_share=accounting.loss_tokens / accounting.real_tokens,
+        shares=data.train.shares,
     )
 
 

@@ -19,7 +19,7 @@ from data.packers.bounds import lower_bound
 from data.packers.items import Bins
 from data.packing.settings import PackingMode
 from data.packing.steps import even_steps, real_token_steps
-from data.windows import WindowOrder
+from data.windows import Share, WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.order import epoch_rows, training_order
@@ -51,16 +51,23 @@ class Stream:
     _bounds: dict[tuple[int, int | None], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tokens: Integers, config: RunConfig, derived: Derived) -> Stream:
+    def of(
+        cls,
+        tokens: Integers,
+        config: RunConfig,
+        derived: Derived,
+        shares: tuple[Share, ...] = (),
+    ) -> Stream:
         """What a run reads in ``train.epochs``, or in one epoch where ``train.steps`` is set.
 
         Args:
             tokens: int64 ``[conversations]``; 0 where one is dropped.
             config: the run's.
             derived: what follows from it.
+            shares: how often they come in an epoch, as ``Records.shares`` has it.
         """
         epochs = config.train.epochs or 1
-        order = training_order(config, tokens.size, epochs)
+        order = training_order(config, tokens.size, epochs, shares)
         read = tokens[epoch_rows(order)]
         lengths = read[read > 0]
         padded = -(-lengths // derived.pad_multiple) * derived.pad_multiple

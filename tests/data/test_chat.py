@@ -1,16 +1,21 @@
 import json
 import pickle
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from data.accounting import Accounting
-from data.chat import ConversationEncoder, Dropped, Overlong, render
+from data.chat import ConversationEncoder, Dropped, Overlong
+from data.energon import ConversationStream
 from data.errors import DataError
-from data.formats import Message
+from data.formats import Parser
+from data.jsonl import open_jsonl, split_by_conversation
 from data.sample import Sample
-from data.tokenizers import ByteTokenizer
+from data.targets import LossOn
+from data.tokenizers import ByteTokenizer, load_tokenizer
+from data.windows import WindowOrder
+from tests.data import toys
 
 SYSTEM, USER, ASSISTANT, TOOL, END = 258, 259, 260, 261, 257
 h, i, y, o = b"hiyo"
@@ -26,7 +31,7 @@ def chat(n: int) -> bytes:
 
 
 def encoder(capacity: int, overlong: str) -> ConversationEncoder:
-    return ConversationEncoder(ByteTokenizer(), capacity, Overlong(overlong))
+    return ConversationEncoder(Parser(), ByteTokenizer(), capacity, Overlong(overlong))
 
 
 def encode(record: bytes, capacity: int = 1000, overlong: str = "truncate") -> Sample:
@@ -44,41 +49,6 @@ def account(records: list[bytes], capacity: int, overlong: str) -> tuple[Account
         if isinstance(outcome, Sample):
             lengths.append(len(outcome))
     return accounting, lengths
-
-
-def test_tokens_and_targets_position_by_position() -> None:
-    tokens, targets = render(
-        [
-            Message("system", "s"),
-            Message("user", "hi"),
-            Message("assistant", "yo"),
-            Message("tool", "t"),
-            Message("assistant", ""),
-        ],
-        ByteTokenizer(),
-    )
-    # fmt: off
-    assert tokens.tolist() == [
-        SYSTEM, ord("s"), END,
-        USER, h, i, END,
-        ASSISTANT, y, o, END,
-        TOOL, ord("t"), END,
-        ASSISTANT, END,
-    ]
-    assert targets.tolist() == [
-        False, False, False,
-        False, False, False, False,
-        False, True, True, True,
-        False, False, False,
-        False, True,
-    ]
-    # fmt: on
-    assert (tokens.dtype, targets.dtype) == (np.int32, np.bool_)
-
-
-def test_multibyte_answers_are_targets_byte_by_byte() -> None:
-    _, targets = render([Message("user", "é"), Message("assistant", "日")], ByteTokenizer())
-    assert targets.tolist() == [False] * 4 + [False, True, True, True, True]
 
 
 def test_every_answer_token_and_its_end_is_a_target() -> None:
@@ -99,25 +69,6 @@ def test_role_tokens_are_never_targets() -> None:
     roles = np.isin(sample.tokens, [SYSTEM, USER, ASSISTANT, TOOL])
     assert np.flatnonzero(roles).tolist() == [0, 4, 8, 11]
     assert not sample.targets[roles].any()
-
-
-@dataclass(frozen=True)
-class SharedEnd(ByteTokenizer):
-    """Pads with its end id, which is also the newline of the text."""
-
-    @property
-    def pad_id(self) -> int:
-        return 10
-
-    @property
-    def end_id(self) -> int:
-        return 10
-
-
-def test_targets_go_by_position_not_by_id() -> None:
-    tokens, targets = render([Message("user", "\n"), Message("assistant", "y\no")], SharedEnd())
-    assert tokens.tolist() == [USER, 10, 10, ASSISTANT, y, 10, o, 10]
-    assert targets.tolist() == [False, False, False, False, True, True, True, True]
 
 
 def test_markers_in_a_users_text_open_no_turn() -> None:
@@ -205,11 +156,114 @@ def test_a_bad_record_is_dropped_with_its_reason() -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match=r"packing\.capacity=0 must be at least 1"):
         encoder(0, "drop")
-    plain = ConversationEncoder(ByteTokenizer(), 10, "drop")  # type: ignore[arg-type]
-    assert plain.overlong is Overlong.DROP
+    plain = ConversationEncoder(Parser(), ByteTokenizer(), 10, "drop", "last")  # type: ignore[arg-type]
+    assert (plain.overlong, plain.loss_on) == (Overlong.DROP, LossOn.LAST)
 
 
 def test_the_encoder_travels_to_workers() -> None:
     copy = pickle.loads(pickle.dumps(encoder(7, "truncate")))
     assert copy == encoder(7, "truncate")
     assert isinstance(copy(chat(9), "x:1"), Sample)
+
+
+def test_loss_on_chooses_the_targets() -> None:
+    record = line(("user", "q"), ("assistant", "a"), ("user", "r"), ("assistant", "b"))
+    kept = {}
+    for loss_on in LossOn:
+        outcome = ConversationEncoder(Parser(), ByteTokenizer(), 99, Overlong.DROP, loss_on)(
+            record, "x:1"
+        )
+        assert isinstance(outcome, Sample)
+        kept[loss_on] = np.flatnonzero(outcome.targets).tolist()
+    assert kept == {
+        LossOn.ASSISTANT: [4, 5, 10, 11],
+        LossOn.LAST: [10, 11],
+        LossOn.ALL: list(range(1, 12)),
+    }
+
+
+def tokenised(tokens: list[int], **keys: object) -> bytes:
+    return json.dumps({"input_ids": tokens, **keys}).encode()
+
+
+def test_tokens_that_are_ready_are_taken_as_they_are() -> None:
+    outcome = encode(tokenised([5, END, 7, END], labels=[-100, END, -100, END]))
+    assert outcome.tokens.tolist() == [5, END, 7, END]
+    assert outcome.targets.tolist() == [False, True, False, True]  # by position, not by id
+    assert outcome.tokens.dtype == np.int32
+
+
+def test_the_first_of_them_is_no_target() -> None:
+    assert encode(tokenised([5, 6, 7], labels=[5, 6, 7])).targets.tolist() == [False, True, True]
+
+
+def test_a_token_outside_the_vocabulary_drops_the_record() -> None:
+    assert encode(tokenised([5, 261])).tokens.tolist() == [5, 261]
+    outcome = encoder(10, "drop")(tokenised([5, 262]), "x:1")
+    assert outcome == Dropped("x:1", "a token is not in the tokenizer's vocabulary")
+
+
+def test_without_a_target_there_is_no_sample() -> None:
+    outcome = encoder(10, "error")(tokenised([5, 6], labels=[-100, -100]), "x:1")
+    assert outcome == Dropped("x:1", "no token is to be predicted")
+
+
+def test_tags_that_never_come_leave_nothing_to_predict(tmp_path: Path) -> None:
+    never = toys.TAGGED.replace("== 'assistant'", "== 'bot'")
+    tokenizer = load_tokenizer(toys.save_tokenizer(tmp_path, never))
+    record = line(("user", "q"), ("assistant", "a"))
+    outcome = ConversationEncoder(Parser(), tokenizer, 99)(record, "x:1")
+    assert isinstance(outcome, Dropped)
+    assert outcome.reason == "no token is to be predicted"
+
+
+def test_a_template_that_refuses_is_counted_with_one_reason(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(toys.save_tokenizer(tmp_path, toys.GEMMA))
+    encode = ConversationEncoder(Parser(), tokenizer, 99, Overlong.DROP)
+    accounting = Accounting()
+    for i, text in enumerate("ab"):
+        accounting.add(encode(line(("system", text), ("user", "q"), ("assistant", "a")), f"x:{i}"))
+    accounting.add(encode(line(("user", "q"), ("assistant", "a")), "x:2"))
+    assert accounting.kept == 1
+    assert accounting.dropped == {"the chat template refuses the conversation": 2}
+
+
+def test_a_cut_keeps_targets_in_their_places(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(toys.save_tokenizer(tmp_path, toys.MISTRAL))
+    record = line(("user", "q"), ("assistant", "a b"), ("user", "c"), ("assistant", "d"))
+    whole = ConversationEncoder(Parser(), tokenizer, 99)(record, "x:1")
+    assert isinstance(whole, Sample)
+    for capacity in range(1, len(whole)):
+        cut = ConversationEncoder(Parser(), tokenizer, capacity)(record, "x:1")
+        if not whole.targets[:capacity].any():
+            assert isinstance(cut, Dropped)
+            continue
+        assert isinstance(cut, Sample)
+        assert cut.tokens.tolist() == whole.tokens[:capacity].tolist()
+        assert cut.targets.tolist() == whole.targets[:capacity].tolist()
+
+
+def test_what_a_template_leaves_out_is_noted(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(toys.save_tokenizer(tmp_path, toys.THINKING))
+    thinking = ("assistant", "<think>\nhm\n</think>\n\nyes")
+    encode = ConversationEncoder(Parser(), tokenizer, 99)
+    accounting = Accounting()
+    accounting.add(encode(line(("user", "q"), thinking), "x:1"))
+    accounting.add(encode(line(("user", "q"), thinking, ("user", "q"), thinking), "x:2"))
+    assert (accounting.kept, accounting.rewritten_samples) == (2, 1)
+    assert "of 1 the chat template left out a part" in accounting.describe()
+
+
+def test_if_nothing_is_to_be_predicted_the_run_stops_and_says_so(tmp_path: Path) -> None:
+    never = toys.TAGGED.replace("== 'assistant'", "== 'bot'")
+    tokenizer = load_tokenizer(toys.save_tokenizer(tmp_path, never))
+    path = tmp_path / "chats.jsonl"
+    path.write_bytes(b"".join(line(("user", c), ("assistant", "a")) + b"\n" for c in "pq"))
+    records, _ = split_by_conversation(open_jsonl(path), 0)
+    order = WindowOrder(rows=2, window_size=2, epochs=None, shuffle=False, seed=0)
+    encode = ConversationEncoder(Parser(), tokenizer, 99)
+    with (
+        ConversationStream[Sample](records, encode, order) as stream,
+        pytest.raises(DataError, match=r"none of the 2 .*2 no token is to be predicted: chats"),
+    ):
+        next(iter(stream))

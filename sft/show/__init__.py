@@ -1,0 +1,1 @@
+"""What is trained on, to look at: ``python -m data.show``. No torch here."""
