@@ -64,6 +64,10 @@ def _lead_factories() -> None:
 
         return make
 
+    # What ``with torch.device(...)`` applies to, torch looks up by name the first time and keeps:
+    # let it find its own functions. Libraries build their models on the meta device like that.
+    with torch.device("cpu"):
+        torch.empty(0)
     for name in (
         "tensor",
         "as_tensor",

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.packed_seq_params import PackedSeqParams
@@ -20,7 +21,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 from models.attention import SegmentAttention
-from models.rotary import RowRotaryEmbedding
+from models.rotary import RowRotaryEmbedding, rotary_frequencies
 from models.shapes import GPTShape
 
 
@@ -74,14 +75,15 @@ def build_gpt(shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath
         kernels: from :func:`choose_kernel_path`.
 
     Returns:
-        The model in fp32, on the CPU where there is no CUDA.
+        The model in fp32, on the CPU where there is no CUDA. With ``shape.init_from`` its weights
+        are not drawn: they are whatever was in memory until they are loaded.
     """
     config = transformer_config(shape)
     # Megatron-Core announces at every construction that a successor is planned.
     logging.getLogger("megatron.core.models.gpt.gpt_model").setLevel(logging.ERROR)
     model = GPTModel(
         config=config,
-        transformer_layer_spec=layer_spec(kernels),
+        transformer_layer_spec=layer_spec(shape, kernels),
         vocab_size=shape.padded_vocab_size(tokenizer_vocab_size),
         max_sequence_length=shape.context_length,
         share_embeddings_and_output_weights=shape.tie_embeddings,
@@ -95,11 +97,31 @@ def build_gpt(shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath
             rotary_base=shape.rotary_base,
             use_cpu_initialization=config.use_cpu_initialization,
         )
+    _set_rotary(model, shape)
+    # What it has more rows for than ids is padding, and is given no probability.
+    model.output_layer.real_vocab_size = shape.real_vocab_size(tokenizer_vocab_size)
     return model.cuda() if torch.cuda.is_available() else model
 
 
+def unwrapped(model: Any) -> Any:
+    """The GPTModel inside what wraps it for data parallelism; a bare one as it is."""
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+
+
+def _set_rotary(model: GPTModel, shape: GPTShape) -> None:
+    # A plain attribute: the embedding moves it to the device at the first row.
+    model.rotary_pos_emb.inv_freq = rotary_frequencies(shape)
+    if shape.rope_scaling is not None:
+        for layer in model.decoder.layers:
+            # It multiplies the cosines and sines of both queries and keys.
+            assert hasattr(layer.self_attention, "_yarn_concentration_factor")
+            layer.self_attention._yarn_concentration_factor = shape.rope_scaling.attention
+
+
 def transformer_config(shape: GPTShape) -> TransformerConfig:
-    """Megatron-Core's configuration for a shape."""
+    """Megatron-Core's configuration for a shape; parallel state must be initialised."""
     return TransformerConfig(
         num_layers=shape.num_layers,
         hidden_size=shape.hidden_size,
@@ -113,24 +135,27 @@ def transformer_config(shape: GPTShape) -> TransformerConfig:
         layernorm_epsilon=shape.norm_epsilon,
         add_bias_linear=False,
         add_qkv_bias=shape.qkv_bias,
+        qk_layernorm=shape.qk_norm,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         init_method_std=shape.init_std,
+        perform_initialization=shape.init_from is None,
         use_cpu_initialization=not torch.cuda.is_available(),
+        tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
         # The loss of a step is a sum over its loss tokens, divided once by their number.
         calculate_per_token_loss=True,
     )
 
 
-def layer_spec(kernels: KernelPath) -> ModuleSpec:
+def layer_spec(shape: GPTShape, kernels: KernelPath) -> ModuleSpec:
     """The modules of one transformer layer."""
     if kernels is KernelPath.TRANSFORMER_ENGINE:
         from megatron.core.models.gpt.gpt_layer_specs import (
             get_gpt_layer_with_transformer_engine_spec,
         )
 
-        return get_gpt_layer_with_transformer_engine_spec()
-    spec = get_gpt_layer_local_spec(normalization="RMSNorm")
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=shape.qk_norm)
+    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=shape.qk_norm)
     spec.submodules.self_attention.submodules.core_attention = SegmentAttention
     return spec
 
@@ -215,6 +240,24 @@ def _losses_at_positions(
     # hidden_states is [s, b, h] and positions index [b, s] flattened.
     chosen = hidden_states.transpose(0, 1).flatten(0, 1).index_select(0, context)
     logits, _ = output_layer(chosen.unsqueeze(1), weight=output_weight)
+    _rule_out_padding(logits, output_layer)
     chosen_labels = labels.flatten().index_select(0, context).unsqueeze(0)
     losses: Tensor = compute_language_model_loss(chosen_labels, scale_logits(logits))
     return losses.flatten()
+
+
+def _rule_out_padding(logits: Tensor, output_layer: Any) -> None:
+    """Give rows of the vocabulary that stand for no id no probability, in place.
+
+    So the loss does not depend on what the vocabulary is padded to, and a model that is exported
+    without its padding has the loss that was trained.
+
+    Args:
+        logits: ``[k, 1, v]``, of this rank's v rows.
+        output_layer: with the number of real rows, of all ranks together.
+    """
+    rows = logits.shape[-1]
+    first = output_layer.tp_group.rank() * rows
+    real = max(0, output_layer.real_vocab_size - first)
+    if real < rows:
+        logits[..., real:] = -torch.inf

@@ -1,4 +1,4 @@
-"""Rotary positions for packed rows, as one table per row."""
+"""Rotary positions: a model's frequencies, and one table per row for packed rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from typing import Any
 import torch
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from torch import Tensor
+
+from models.shapes import GPTShape
+
+
+def rotary_frequencies(shape: GPTShape) -> Tensor:
+    """What each pair of channels turns by per position: float32 ``[head_dim / 2]``, in radians.
+
+    Megatron-Core's own embedding knows Llama 3.1's scaling with fixed constants and YaRN as another
+    kind of embedding; here one formula serves every model and both kernel paths.
+    """
+    channels = torch.arange(0, shape.channels_per_head, 2, dtype=torch.float32)
+    frequencies = 1.0 / (shape.rotary_base ** (channels / shape.channels_per_head))
+    if shape.rope_scaling is None:
+        return frequencies
+    return shape.rope_scaling.scale(frequencies, shape.rotary_base)
 
 
 class RowRotaryEmbedding(RotaryEmbedding):  # type: ignore[misc]

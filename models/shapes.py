@@ -6,11 +6,26 @@ torch takes: a wrong setting is refused before any of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+
+from models.rope_scaling import RopeScaling
+
+
+class ModelSource(ABC):
+    """What can stand under ``model``: a dataclass that a shape follows from."""
+
+    @abstractmethod
+    def resolve(self) -> GPTShape:
+        """The shape, with everything that ``init_from`` says about it.
+
+        Raises:
+            ValueError: ``init_from`` cannot be read, or is a model that cannot be built here.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPTShape:
+class GPTShape(ModelSource):
     """A decoder-only transformer: RMSNorm, SwiGLU, rotary positions, grouped queries.
 
     Attributes:
@@ -24,10 +39,14 @@ class GPTShape:
         vocab_size: rows of the embedding; None: what the tokenizer needs.
         vocab_multiple: the embedding is padded to a multiple of it.
         rotary_base: base of the rotary frequencies.
+        rope_scaling: how they are lowered for a longer context; None: they are not.
         norm_epsilon: added to the mean square in RMSNorm.
         tie_embeddings: the output layer shares the embedding's weights.
         qkv_bias: bias on the query, key and value projections (Qwen2).
+        qk_norm: RMSNorm over each query and key head (Qwen3).
         init_std: standard deviation of the initial weights.
+        init_from: where the weights come from: a directory as ``transformers`` saves it, the id of
+            one on the Hugging Face Hub, or a GGUF file; None: they are drawn.
     """
 
     num_layers: int
@@ -39,11 +58,14 @@ class GPTShape:
     context_length: int
     vocab_size: int | None = None
     vocab_multiple: int = 64
-    rotary_base: int = 10000
+    rotary_base: float = 10000.0
+    rope_scaling: RopeScaling | None = None
     norm_epsilon: float = 1e-5
     tie_embeddings: bool = False
     qkv_bias: bool = False
+    qk_norm: bool = False
     init_std: float = 0.02
+    init_from: str | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -77,10 +99,26 @@ class GPTShape:
                 f"head_dim={self.channels_per_head}: must be even, rotary positions turn pairs"
             )
 
+    def resolve(self) -> GPTShape:
+        """This shape; of one with ``init_from``, after holding it against what lies there.
+
+        Raises:
+            ValueError: as :meth:`ModelSource.resolve`, or the two differ.
+        """
+        if self.init_from is None:
+            return self
+        from models.hf.shape import agreed
+
+        return agreed(self, self.init_from)
+
     @property
     def channels_per_head(self) -> int:
         """Channels of one attention head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    def real_vocab_size(self, tokenizer_vocab_size: int) -> int:
+        """Rows of the embedding that stand for an id; those after them are padding."""
+        return self.vocab_size or tokenizer_vocab_size
 
     def padded_vocab_size(self, tokenizer_vocab_size: int) -> int:
         """Rows of the embedding for a tokenizer of that many ids.
@@ -92,13 +130,13 @@ class GPTShape:
             raise ValueError(
                 f"vocab_size={self.vocab_size}: the tokenizer needs {tokenizer_vocab_size}"
             )
-        needed = self.vocab_size or tokenizer_vocab_size
+        needed = self.real_vocab_size(tokenizer_vocab_size)
         return -(-needed // self.vocab_multiple) * self.vocab_multiple
 
     def parameter_count(self, tokenizer_vocab_size: int) -> int:
         """Trainable parameters of the model of this shape."""
         attention_bias = self._query_channels + 2 * self._kv_channels if self.qkv_bias else 0
-        norms = 2 * self.hidden_size
+        norms = 2 * self.hidden_size + (2 * self.channels_per_head if self.qk_norm else 0)
         layer = self._weights_per_layer + attention_bias + norms
         vocab = self.padded_vocab_size(tokenizer_vocab_size) * self.hidden_size
         embeddings = vocab if self.tie_embeddings else 2 * vocab

@@ -28,9 +28,9 @@ from yaml import MarkedYAMLError  # type: ignore[import-untyped]
 
 from data.errors import DataError
 from data.packers import ALIASES
-from sft.config import closest, first_line
 from sft.errors import ConfigError, TrainingError
 from sft.sweep.run import SweepFailed
+from sft.wording import closest, first_line
 
 CONF_DIR = str(Path(__file__).resolve().parent.parent / "conf")
 

@@ -8,13 +8,11 @@ setting costs no waiting.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
-import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,14 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from data.packers.base import Packer
 from data.packing.settings import PackingSettings
 from data.sources.base import DataSource
-from models.shapes import GPTShape
+from models.lora_settings import LoRASettings
+from models.shapes import GPTShape, ModelSource
 from sft.errors import ConfigError
 from sft.loggers.base import MetricLogger
 from sft.optimizers import Optimizer
 from sft.schedules import Schedule
-from sft.settings import LossSettings, TrainSettings
+from sft.settings import EvalSettings, LossSettings, TrainSettings
+from sft.wording import alternatives, first_line, show, type_name, unknown_key, with_key
 
 
 class Attention(Enum):
@@ -50,6 +50,7 @@ class RunConfig:
         run_dir: the run's directory.
         attention: whose kernels; ``auto`` takes Transformer Engine's where they can run.
         model: its shape.
+        lora: which of its matrices get low-rank adapters, all else frozen.
         data: where the conversations come from.
         packing: who packs, and into what.
         packer: with which algorithm.
@@ -57,6 +58,7 @@ class RunConfig:
         schedule: of the learning rate.
         loss: how it is averaged.
         train: how long, and how much per step.
+        eval: how validation is packed.
         logger: where metrics go besides ``metrics.jsonl``, by name.
     """
 
@@ -64,6 +66,7 @@ class RunConfig:
     run_dir: Path
     attention: Attention
     model: GPTShape
+    lora: LoRASettings
     data: DataSource
     packing: PackingSettings
     packer: Packer
@@ -71,20 +74,23 @@ class RunConfig:
     schedule: Schedule
     loss: LossSettings
     train: TrainSettings
+    eval: EvalSettings
     logger: Mapping[str, MetricLogger]
 
 
 _COMPONENTS: dict[str, type[Any]] = {
-    "model": GPTShape,
+    "model": ModelSource,
     "data": DataSource,
     "packer": Packer,
     "optimizer": Optimizer,
     "schedule": Schedule,
 }
 _SECTIONS: dict[str, type[Any]] = {
+    "lora": LoRASettings,
     "packing": PackingSettings,
     "loss": LossSettings,
     "train": TrainSettings,
+    "eval": EvalSettings,
 }
 
 
@@ -113,6 +119,7 @@ def resolve(tree: DictConfig) -> RunConfig:
         raise ConfigError("run_dir=: must name a directory")
     for name, base in _COMPONENTS.items():
         values[name] = component(plain.get(name), base, name)
+    values["model"] = _resolved(values["model"])
     for name, schema in _SECTIONS.items():
         values[name] = structured(_mapping(plain.get(name), name), schema, name)
     values["logger"] = {
@@ -120,6 +127,14 @@ def resolve(tree: DictConfig) -> RunConfig:
         for name, node in _mapping(plain.get("logger", {}), "logger").items()
     }
     return RunConfig(**values)
+
+
+def _resolved(model: ModelSource) -> GPTShape:
+    """The shape that the settings of a model come to, its own configuration read if it has one."""
+    try:
+        return model.resolve()
+    except ValueError as error:
+        raise ConfigError(with_key(str(error), "model")) from error
 
 
 def component(node: Any, base: Any, key: str) -> Any:
@@ -139,7 +154,7 @@ def component(node: Any, base: Any, key: str) -> Any:
     target = settings.pop("_target_", None)
     if not isinstance(target, str) or not all(target.split(".")) or "." not in target:
         raise ConfigError(
-            f"{key}._target_={_show(target)}: must name a class, as package.module.Class"
+            f"{key}._target_={show(target)}: must name a class, as package.module.Class"
         )
     return structured(settings, _component_class(target, base, key), key)
 
@@ -178,37 +193,39 @@ def structured[T](settings: Mapping[str, Any], schema: type[T], key: str) -> T:
         if settings.get(f.name, "???" if not has_default else None) == "???":
             raise ConfigError(
                 f"{key}.{f.name}: has no value and needs one: {key}.{f.name}=... "
-                f"({_type_name(hints[f.name])})"
+                f"({type_name(hints[f.name])})"
             )
+    parts = _nested(settings, hints, key)
     converted = {}
     for name, value in settings.items():
+        if name in parts:
+            continue
         converted[name] = _enum_member(value, hints[name], f"{key}.{name}")
         if hints[name] is bool and isinstance(value, int) and value not in (0, 1):
-            raise ConfigError(f"{key}.{name}={value}: must be {_type_name(bool)}")
+            raise ConfigError(f"{key}.{name}={value}: must be {type_name(bool)}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), converted)
-        return typing.cast(T, OmegaConf.to_object(merged))
+        made = typing.cast(T, OmegaConf.to_object(merged))
+        return replace(typing.cast(Any, made), **parts) if parts else made
     except ValidationError as error:
         name = str(error.full_key or "").split(".")[-1]
         raise ConfigError(
-            f"{key}.{name}={_show(settings.get(name))}: must be {_type_name(hints.get(name))}"
+            f"{key}.{name}={show(settings.get(name))}: must be {type_name(hints.get(name))}"
         ) from error
     except ValueError as error:
-        raise ConfigError(_with_key(str(error), key)) from error
+        raise ConfigError(with_key(str(error), key)) from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}: {first_line(error)}") from error
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    by_lower = {k.lower(): k for k in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
-
-
-def first_line(error: OmegaConfBaseException) -> str:
-    """What OmegaConf says, without the lines on its own types that follow."""
-    return str(error).strip().partition("\n")[0]
+def _nested(settings: Mapping[str, Any], hints: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Fields that are components of their own, built; OmegaConf takes no frozen ones as values."""
+    built = {}
+    for name, value in settings.items():
+        kinds = [a for a in alternatives(hints[name]) if is_dataclass(a)]
+        if kinds and value is not None:
+            built[name] = component(value, kinds[0], f"{key}.{name}")
+    return built
 
 
 def _plain(tree: DictConfig) -> dict[str, Any]:
@@ -219,7 +236,7 @@ def _plain(tree: DictConfig) -> dict[str, Any]:
         value: Any = OmegaConf.to_container(tree, resolve=False)
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        given = "" if value is None else f"={_show(value)}"
+        given = "" if value is None else f"={show(value)}"
         raise ConfigError(f"{key}{given}: {first_line(error)}") from error
     return typing.cast(dict[str, Any], container)
 
@@ -227,7 +244,7 @@ def _plain(tree: DictConfig) -> dict[str, Any]:
 def _mapping(node: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(node, Mapping):
         why = "it cannot be removed or null" if node is None else "not one value"
-        raise ConfigError(f"{key}={_show(node)}: a group of settings must stand here, {why}")
+        raise ConfigError(f"{key}={show(node)}: a group of settings must stand here, {why}")
     return node
 
 
@@ -236,7 +253,7 @@ def _scalar[T](plain: Mapping[str, Any], key: str, kind: type[T]) -> T:
     if issubclass(kind, Enum):
         return typing.cast(T, _enum_member(value, kind, key))
     if type(value) is not kind:
-        raise ConfigError(f"{key}={_show(value)}: must be {_type_name(kind)}")
+        raise ConfigError(f"{key}={show(value)}: must be {type_name(kind)}")
     return value
 
 
@@ -246,63 +263,12 @@ def _refuse_unknown(settings: Mapping[str, Any], known: list[str], *, prefix: st
             raise ConfigError(unknown_key(f"{prefix}{name}", value, known))
 
 
-def unknown_key(key: str, value: Any, known: Iterable[str]) -> str:
-    """What a user is told about a key that does not exist."""
-    known = sorted(known)
-    prefix, _, name = key.rpartition(".")
-    guess = closest(name, known)
-    hint = f" Did you mean {prefix}{'.' if prefix else ''}{guess}?" if guess else ""
-    where = f"in {prefix}" if prefix else "at the top level"
-    keys = ", ".join(known) or "none"
-    return f"{key}={_show(value)}: there is no such key.{hint} Keys {where}: {keys}"
-
-
 def _enum_member(value: Any, hint: Any, key: str) -> Any:
     """Enums are typed by their values; OmegaConf would look for the members' names."""
-    kinds = [a for a in _alternatives(hint) if isinstance(a, type) and issubclass(a, Enum)]
-    if not kinds or (value is None and type(None) in _alternatives(hint)):
+    kinds = [a for a in alternatives(hint) if isinstance(a, type) and issubclass(a, Enum)]
+    if not kinds or (value is None and type(None) in alternatives(hint)):
         return value
     try:
         return kinds[0](value)
     except ValueError:
-        raise ConfigError(f"{key}={_show(value)}: must be {_type_name(hint)}") from None
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    return typing.get_args(hint) if is_union else (hint,)
-
-
-_TYPE_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    bool: "true or false",
-    type(None): "null",
-}
-
-
-def _type_name(hint: Any) -> str:
-    return " or ".join(map(_kind_name, _alternatives(hint)))
-
-
-def _kind_name(kind: Any) -> str:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "one of " + ", ".join(str(member.value) for member in kind)
-    return _TYPE_NAMES.get(kind, getattr(kind, "__name__", "?"))
-
-
-def _show(value: Any) -> str:
-    """A value as it is written on the command line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {_show(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_show, value)) + "]"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _with_key(message: str, key: str) -> str:
-    """A component checks itself without knowing which key it stands under."""
-    return message if message.startswith(f"{key}.") else f"{key}.{message}"
+        raise ConfigError(f"{key}={show(value)}: must be {type_name(hint)}") from None

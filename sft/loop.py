@@ -53,7 +53,9 @@ class Loop:
         feed: from batches to microbatches.
         steps: optimizer steps to do.
         eval_every: steps between validations; 0: start and end only.
+        save_every: steps between checkpoints; 0: end only; None: never.
         validate: None without validation data.
+        save: leaves a checkpoint after so many steps.
         yardstick: what speeds are held against, and when the run started.
         log: takes each record.
         console: shows each step.
@@ -64,7 +66,9 @@ class Loop:
     feed: Feed
     steps: int
     eval_every: int
+    save_every: int | None
     validate: Callable[[], Validation] | None
+    save: Callable[[int], object]
     yardstick: Yardstick
     log: Callable[[Metrics], None]
     console: RunConsole
@@ -84,10 +88,19 @@ class Loop:
             # Validation between the steps takes its share of the wall time too.
             eta = (time.perf_counter() - start) / done * (self.steps - done)
             self.console.step(metrics, step=done, steps=self.steps, eta_seconds=eta)
-            due = self.eval_every and done % self.eval_every == 0
-            if due or done == self.steps:
+            # Before validation, which may find that the run has diverged: then there is more to
+            # look into.
+            if self._due(self.save_every, done):
+                self.save(done)
+            if self._due(self.eval_every, done):
                 self._validate(progress)
         return progress
+
+    def _due(self, every: int | None, done: int) -> bool:
+        """Whether it is time for what happens every so many steps, and at the end."""
+        if every is None:
+            return False
+        return done == self.steps or (every > 0 and done % every == 0)
 
     def _step(self, batches: Iterator[StepBatch], progress: Progress) -> dict[str, Scalar]:
         step = progress.steps + 1

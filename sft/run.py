@@ -18,7 +18,9 @@ from data.accounting import Accounting
 from data.errors import DataError
 from data.packing.settings import PackingMode
 from data.sources.base import PreparedData
-from sft.build import Trainee, build_trainee, kernel_path
+from models.lora_settings import LoRASettings
+from sft.build import Trainee, build_trainee, check_initial_weights, kernel_path
+from sft.checkpoint import DESCRIPTION_DIR, save_weights
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.console import RunConsole
@@ -31,6 +33,7 @@ from sft.loggers.run_log import RunLog
 from sft.loop import Loop, Progress
 from sft.metrics import Histograms, Speed, Yardstick, device_peak
 from sft.parallel import parallel_session
+from sft.publish import write_description
 from sft.record import claim_run_dir, describe_run
 from sft.step import StepRunner
 from sft.summary import samples_json, summary_json, summary_rows
@@ -62,10 +65,13 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
     """
     started, started_at = time.perf_counter(), datetime.datetime.now().astimezone()
     kernels, why = kernel_path(config)
+    check_initial_weights(config)
     data = _prepare(config)
     claim_run_dir(config.run_dir)
     record = describe_run(config, f"{kernels.value} ({why})", data, started_at)
     write_json(config.run_dir / "run.json", record)
+    if config.train.save_every is not None:
+        _describe_model(config, derived)
     feed = Feed.of(config, derived)
     console = RunConsole(log_every=config.train.log_every)
     with ExitStack() as stack:
@@ -84,14 +90,14 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
             steps=plan.steps,
         )
         yardstick = Yardstick(
-            flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size),
+            flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size, config.lora),
             peak_flops_per_s=device_peak(device, trainee.model),
             started=started,
         )
-        loop = _build_loop(config, feed, data, trainee, plan.steps, device, yardstick, log, console)
-        console.header(
-            _header(config, derived, data, trainee.parameters, plan, f"{kernels.value} ({why})")
+        loop = _build_loop(
+            config, derived, feed, data, trainee, plan.steps, device, yardstick, log, console
         )
+        console.header(_header(config, derived, data, trainee, plan, f"{kernels.value} ({why})"))
         progress = Progress(
             speed=Speed(skip_steps=config.train.speed_skip_steps),
             histograms=Histograms(config.packing.capacity),
@@ -126,8 +132,21 @@ def _prepare(config: RunConfig) -> PreparedData:
         raise ConfigError(str(error)) from error
 
 
+def _describe_model(config: RunConfig, derived: Derived) -> None:
+    """Everything of an export but the weights, while what it is made of is there."""
+    try:
+        write_description(config.run_dir / DESCRIPTION_DIR, config.model, derived.tokenizer)
+    except ValueError as error:
+        raise ConfigError(
+            f"model.{error}; set train.save_every=null to train it without leaving a checkpoint"
+        ) from error
+    except OSError as error:
+        raise TrainingError(f"{config.run_dir}: cannot be written ({error.strerror})") from error
+
+
 def _build_loop(
     config: RunConfig,
+    derived: Derived,
     feed: Feed,
     data: PreparedData,
     trainee: Trainee,
@@ -149,6 +168,8 @@ def _build_loop(
         feed=feed,
         steps=steps,
         eval_every=config.train.eval_every,
+        save_every=config.train.save_every,
+        save=partial(save_weights, config, derived.tokenizer, trainee.model),
         validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
         yardstick=yardstick,
         log=log,
@@ -176,7 +197,7 @@ def _header(
     config: RunConfig,
     derived: Derived,
     data: PreparedData,
-    parameters: int,
+    trainee: Trainee,
     plan: StepPlan,
     kernels: str,
 ) -> dict[str, str]:
@@ -194,8 +215,10 @@ def _header(
     else:
         batch = f"{train.global_batch_samples:,} conversations"
     return {
-        "model": f"{parameters:,} parameters, {config.model.num_layers} layers of "
-        f"{config.model.hidden_size}",
+        "model": f"{trainee.parameters + trainee.frozen_parameters:,} parameters, "
+        f"{config.model.num_layers} layers of {config.model.hidden_size}",
+        **({"weights": config.model.init_from} if config.model.init_from else {}),
+        **_lora_facts(config.lora, trainee),
         "kernels": kernels,
         "data": f"{data.name}: {len(data.train):,} conversations to train on, "
         f"{len(data.val):,} to validate on",
@@ -203,4 +226,14 @@ def _header(
         "capacity": f"{packing.capacity:,} tokens, pad multiple {derived.pad_multiple}",
         "batch": f"{batch} per step, {plan.steps:,} steps",
         "run": str(config.run_dir),
+    }
+
+
+def _lora_facts(lora: LoRASettings, trainee: Trainee) -> dict[str, str]:
+    if lora.rank is None:
+        return {}
+    share = trainee.parameters / (trainee.parameters + trainee.frozen_parameters)
+    return {
+        "lora": f"{trainee.parameters:,} parameters trained, {share:.2%} of all: rank {lora.rank}, "
+        f"alpha {lora.resolved_alpha:g}, on {', '.join(lora.matrices)}"
     }

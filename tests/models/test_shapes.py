@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from models.shapes import GPTShape
+from models.shapes import GPTShape, ModelSource
+from sft.config import component
 
 MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
 BYTE_TOKENIZER = 262
@@ -28,8 +29,9 @@ def small(**changes: int | bool | None) -> GPTShape:
 
 def named(name: str) -> GPTShape:
     settings = yaml.safe_load((MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
-    settings.pop("_target_")
-    return GPTShape(**settings)
+    shape = component(settings, ModelSource, "model")
+    assert isinstance(shape, GPTShape)
+    return shape
 
 
 def test_flops_per_token_by_hand() -> None:
@@ -53,6 +55,7 @@ def test_wide_heads_are_counted_by_their_width() -> None:
 
 def test_what_does_not_multiply_is_not_counted() -> None:
     assert small(qkv_bias=True).flops_per_token(18) == small().flops_per_token(18)
+    assert small(qk_norm=True).flops_per_token(18) == small().flops_per_token(18)
     assert small(tie_embeddings=True).flops_per_token(18) == small().flops_per_token(18)
 
 
@@ -83,3 +86,15 @@ def test_tied_embeddings_count_once_as_parameters_and_once_as_output_layer() -> 
     shape = named("smollm2_135m")
     norms = (2 * 30 + 1) * 576
     assert shape.flops_per_token(BYTE_TOKENIZER) == 6 * (134_515_008 - norms)
+
+
+def test_norms_of_queries_and_keys_are_parameters() -> None:
+    # A layer has two of them, as wide as a head.
+    with_norms, without = small(qk_norm=True), small()
+    assert with_norms.parameter_count(18) - without.parameter_count(18) == 3 * 2 * 2
+
+
+def test_padding_stands_for_no_id() -> None:
+    assert small().padded_vocab_size(18) == 20
+    assert small().real_vocab_size(18) == 18
+    assert small(vocab_size=19).real_vocab_size(18) == 19
