@@ -10,6 +10,10 @@ Model FLOPs are what training on the real tokens takes, whoever packs them and h
 Forward and backward both count. Padding does not, nor what a kernel recomputes. So more FLOPs a
 second mean more training a second. Where others count the output layer at every position, or
 attention over whole rows, their MFU comes out higher for the same speed.
+
+With LoRA a frozen matrix takes 4 FLOPs a weight and token instead of 6: its own gradient, a third
+of it all, is not computed. Adapters take 6. So the same tokens are fewer FLOPs than without LoRA.
+What lies below the lowest adapter needs no gradient of its input either; that is not taken off.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from models.lora_settings import LoRASettings
 from models.shapes import GPTShape
 
 
@@ -35,11 +40,17 @@ class TrainingFlops:
     per_loss_token: int
 
     @classmethod
-    def of(cls, shape: GPTShape, tokenizer_vocab_size: int) -> TrainingFlops:
-        """The FLOPs of a model of this shape."""
+    def of(
+        cls, shape: GPTShape, tokenizer_vocab_size: int, lora: LoRASettings | None = None
+    ) -> TrainingFlops:
+        """The FLOPs of a model of this shape, with adapters where ``lora`` has a rank."""
         output_layer = 6 * shape.padded_vocab_size(tokenizer_vocab_size) * shape.hidden_size
+        blocks = shape.flops_per_token(tokenizer_vocab_size) - output_layer
+        if lora is not None and lora.rank is not None:
+            output_layer = output_layer // 3 * 2
+            blocks = blocks // 3 * 2 + 6 * lora.parameter_count(shape)
         return cls(
-            per_token=shape.flops_per_token(tokenizer_vocab_size) - output_layer,
+            per_token=blocks,
             per_squared_token=shape.flops_per_squared_token(),
             per_loss_token=output_layer,
         )

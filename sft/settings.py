@@ -1,10 +1,12 @@
-"""The settings that are the engine's own: ``train`` and ``loss``. No torch here."""
+"""The settings that are the engine's own: ``train``, ``loss`` and ``eval``. No torch here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+from data.packing.settings import PackingMode
 
 
 class LossAverage(Enum):
@@ -39,6 +41,7 @@ class TrainSettings:
             every choice then does as many steps on as many tokens.
         micro_batch_size: conversations per padded rectangle (``none`` only). None: 4.
         eval_every: optimizer steps between two validations; 0: only at the start and the end.
+        save_every: optimizer steps between two checkpoints; 0: only at the end; None: never.
         log_every: optimizer steps between two lines on a console that is no terminal.
         speed_skip_steps: first steps left out of the speeds: caches and allocators warm up.
         threads: torch threads on a CPU. None: torch's choice.
@@ -51,6 +54,7 @@ class TrainSettings:
     global_batch_real_tokens: int | None = None
     micro_batch_size: int | None = None
     eval_every: int = 0
+    save_every: int | None = 0
     log_every: int = 10
     speed_skip_steps: int = 2
     threads: int | None = None
@@ -69,9 +73,10 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: must be at least 1")
-        for name in ("eval_every", "speed_skip_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+        for name in ("eval_every", "save_every", "speed_skip_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name}={value}: must be at least 0")
         _one_of({"steps": self.steps, "epochs": self.epochs})
         _one_of(
             {
@@ -80,6 +85,25 @@ class TrainSettings:
                 "global_batch_real_tokens": self.global_batch_real_tokens,
             }
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSettings:
+    """The ``eval`` section. Whatever it says, the validation loss comes out the same.
+
+    Attributes:
+        packing: who packs the validation conversations; None: who packs in training. ``none`` is
+            the plain measurement, the other two are faster.
+        micro_batch_size: conversations per padded rectangle (``none`` only). None: as in training
+            with ``packing=none``. More fit into memory than in training: no gradient is kept.
+    """
+
+    packing: PackingMode | None = None
+    micro_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.micro_batch_size is not None and self.micro_batch_size < 1:
+            raise ValueError(f"micro_batch_size={self.micro_batch_size}: must be at least 1")
 
 
 def _one_of(values: Mapping[str, int | None]) -> None:

@@ -13,6 +13,7 @@ from data.accounting import Accounting
 from data.errors import DataError
 from data.jsonl import Records
 from data.packing.microbatches import to_microbatches
+from sft.evaluation import evaluation_packing
 from sft.feed import Feed
 from sft.settings import LossAverage
 from sft.step import StepRunner
@@ -35,14 +36,41 @@ class Validation:
     accounting: Accounting
 
 
+def evaluation_feed(feed: Feed) -> Feed:
+    """The feed of validation: reads as training's, and packs as ``eval`` says."""
+    packing = evaluation_packing(feed.config)
+    size = feed.config.eval.micro_batch_size or feed.derived.micro_batch_size
+    return dataclasses.replace(
+        feed,
+        config=dataclasses.replace(feed.config, packing=packing),
+        derived=dataclasses.replace(
+            feed.derived,
+            micro_batch_size=size,
+            # Training may count its steps in what is no pack; then validation goes one by one.
+            packs_per_step=feed.derived.packs_per_step or 1,
+        ),
+        layout=dataclasses.replace(feed.layout, mode=packing.mode, micro_batch_size=size),
+    )
+
+
 def validate(runner: StepRunner, feed: Feed, records: Records) -> Validation:
     """Run the model over every validation conversation; weights stay as they are.
+
+    Args:
+        runner: of training; here every loss token weighs the same.
+        feed: of training; here it packs as ``eval`` says.
+        records: the conversations.
 
     Raises:
         DataError: no validation conversation can be used.
     """
     start = time.perf_counter()
-    runner = dataclasses.replace(runner, average=LossAverage.TOKEN)
+    feed = evaluation_feed(feed)
+    runner = dataclasses.replace(
+        runner,
+        average=LossAverage.TOKEN,
+        real_boundaries=feed.config.packing.real_boundaries,
+    )
     runner.model.eval()
     sums: list[float] = []
     tokens = 0

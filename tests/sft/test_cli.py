@@ -115,7 +115,7 @@ def test_the_configuration_with_an_upstream_name_of_a_packer(train: Start, tmp_p
 PACKERS = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd, tight"
 TRAIN_KEYS = (
     "epochs, eval_every, global_batch_real_tokens, global_batch_samples, global_batch_tokens, "
-    "log_every, micro_batch_size, speed_skip_steps, steps, threads"
+    "log_every, micro_batch_size, save_every, speed_skip_steps, steps, threads"
 )
 STEPZ = (
     f"train.stepz=5: there is no such key. Did you mean train.steps? Keys in train: {TRAIN_KEYS}"
@@ -226,8 +226,8 @@ def test_options_from_a_directory_of_ones_own(train: Start, tmp_path: Path) -> N
     ("words", "told"),
     [
         (["packr=ffd"], "packr=ffd: there is no such key. Did you mean packer? Keys at the top "
-         "level: attention, data, logger, loss, model, optimizer, packer, packing, run_dir, "
-         "schedule, seed, train"),
+         "level: attention, data, eval, logger, lora, loss, model, optimizer, packer, packing, "
+         "run_dir, schedule, seed, train"),
         (["experimnt=demo"], "experimnt=demo: there is no such key. Did you mean experiment? "),
         (["optimzer.lr=1"], "optimzer.lr=1: there is no such key. Did you mean optimizer.lr? "),
         (["~train.stepz"], "~train.stepz: there is no such key. Did you mean train.steps? "),
@@ -235,8 +235,9 @@ def test_options_from_a_directory_of_ones_own(train: Start, tmp_path: Path) -> N
          f"Keys in train: {TRAIN_KEYS}"),
         # The keys are those of the option that is chosen, not of the default one.
         (["data=jsonl", "data.pth=a"], "data.pth=a: there is no such key. Did you mean data.path? "
-         "Keys in data: limit, num_workers, overlong, path, shuffle, tokenizer, val_fraction, "
-         "val_path"),
+         "Keys in data: cache_dir, chat_template, columns, format, limit, loss_on, "
+         "max_bad_fraction, num_workers, overlong, path, shuffle, split, template_args, tokenizer, "
+         "val_fraction, val_path, val_split"),
         (["packer=ffs", "packer.sede=1"], "packer.sede=1: there is no such key. Did you mean "
          "packer.seed? Keys in packer: bins_multiple, max_samples_per_bin, min_bins, seed"),
         (["packer=FFD"], "packer=FFD: there is no such packer. Did you mean packer=ffd? "),

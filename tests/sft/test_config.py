@@ -18,10 +18,12 @@ from data.chat import Overlong
 from data.packers import packer_names
 from data.packing.settings import PackingMode
 from sft.checks import Derived, check
-from sft.config import Attention, RunConfig, closest, resolve
+from sft.config import Attention, RunConfig, resolve
 from sft.errors import ConfigError
 from sft.settings import LossAverage
+from sft.wording import closest
 from tests.conftest import CONF_DIR
+from tests.models.hf.test_shape import SMOLLM2, write
 
 OPTIONS = sorted(
     (path.parent.name, path.stem)
@@ -65,13 +67,16 @@ def refusal(tree: DictConfig) -> str:
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=map("=".join, OPTIONS))
-def test_every_option_composes_resolves_and_fits(group: str, option: str) -> None:
+def test_every_option_composes_resolves_and_fits(group: str, option: str, tmp_path: Path) -> None:
     tree = composed(f"{group}={option}")
+    published = (group, option) == ("model", "hf")
+    if published:
+        tree.data.tokenizer = "bytes"
     for key in OmegaConf.missing_keys(tree):
-        OmegaConf.update(tree, key, "given")
+        OmegaConf.update(tree, key, write(tmp_path, SMOLLM2) if published else "given")
     config = resolve(tree)
     assert check(config).pad_multiple == 1
-    if group in ("model", "data", "packer", "optimizer", "schedule"):
+    if group in ("model", "data", "packer", "optimizer", "schedule") and not published:
         settings = getattr(config, group)
         assert tree[group]["_target_"] == f"{type(settings).__module__}.{type(settings).__name__}"
 
@@ -136,11 +141,12 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
     ("override", "told"),
     [
         ("+seeed=3", "seeed=3: there is no such key. Did you mean seed? Keys at the top level: "
-         "attention, data, logger, loss, model, optimizer, packer, packing, run_dir, schedule, "
-         "seed, train"),
+         "attention, data, eval, logger, lora, loss, model, optimizer, packer, packing, run_dir, "
+         "schedule, seed, train"),
         ("++train.stepz=3", "train.stepz=3: there is no such key. Did you mean train.steps? Keys "
          "in train: epochs, eval_every, global_batch_real_tokens, global_batch_samples, "
-         "global_batch_tokens, log_every, micro_batch_size, speed_skip_steps, steps, threads"),
+         "global_batch_tokens, log_every, micro_batch_size, save_every, speed_skip_steps, steps, "
+         "threads"),
         ("+train.stepz=null", "train.stepz=null: there is no such key. Did you mean train.steps?"),
         ("+packer.max_samples=2", "packer.max_samples=2: there is no such key. Did you mean "
          "packer.max_samples_per_bin? Keys in packer: bins_multiple, max_samples_per_bin, min_"
@@ -198,7 +204,7 @@ def test_closest_looks_past_case_and_gives_up_in_time() -> None:
         ("optimizer.lr=fast", "a number"),
         ("optimizer.lr=true", "a number"),
         ("optimizer.lr=[1]", "a number"),
-        ("data.tokenizer=null", "text"),
+        ("data.format=null", "text"),
         ("seed=1.5", "a whole number"),
         ("seed=true", "a whole number"),
         ("seed=null", "a whole number"),
@@ -225,7 +231,7 @@ def test_enums_are_typed_by_their_values() -> None:
 
 
 def test_missing_values() -> None:
-    told = "data.path: has no value and needs one: data.path=... (text)"
+    told = "data.path: has no value and needs one: data.path=... (text or a list)"
     assert refusal(composed("data=jsonl")) == told
     assert refusal(composed("~packing.mode")) == (
         "packing.mode: has no value and needs one: packing.mode=... (one of none, trainer, loader)"
@@ -307,7 +313,7 @@ def test_a_target_is_not_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("key", "base"),
-    [("model", "GPTShape"), ("data", "DataSource"), ("optimizer", "Optimizer"),
+    [("model", "ModelSource"), ("data", "DataSource"), ("optimizer", "Optimizer"),
      ("schedule", "Schedule"), ("logger.jsonl", "MetricLogger")],
 )  # fmt: skip
 def test_every_group_knows_its_own_kind(key: str, base: str) -> None:

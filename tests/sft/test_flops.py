@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from models.lora_settings import LoRASettings
 from models.shapes import GPTShape
 from sft.flops import TrainingFlops, peak_flops_per_s
 
@@ -32,6 +33,21 @@ def test_model_flops_by_hand() -> None:
 def test_with_loss_at_every_token_it_is_the_usual_count() -> None:
     flops = TrainingFlops.of(SHAPE, 18)
     assert flops.per_token + flops.per_loss_token == SHAPE.flops_per_token(18)
+
+
+def test_lora_flops_by_hand() -> None:
+    lora = LoRASettings(rank=3, targets=["q_proj", "down_proj"])
+    flops = TrainingFlops.of(SHAPE, 18, lora)
+    # 576 frozen weights a layer, forward and the gradient of their input: 2 FLOPs each, no third
+    # pass. The adapters, 3 x 8 and 8 x 3 for query, 3 x 16 and 8 x 3 for down, take all three.
+    assert flops.per_token == 2 * (4 * 576 + 6 * (48 + 72))
+    assert flops.per_loss_token == 4 * 20 * 8
+    # Scores and values are of activations: nothing there is frozen.
+    assert flops.per_squared_token == TrainingFlops.of(SHAPE, 18).per_squared_token
+
+
+def test_without_a_rank_every_weight_is_trained() -> None:
+    assert TrainingFlops.of(SHAPE, 18, LoRASettings()) == TrainingFlops.of(SHAPE, 18)
 
 
 @pytest.mark.parametrize(

@@ -389,13 +389,13 @@ def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
     tmp_path: Path, chitchat_dir: Path
 ) -> None:
     directory = tmp_path / "sweep"
-    victim = directory / "packer=ffd,packing=trainer"
+    victim = directory / "packing=trainer"
     running = subprocess.Popen(
         [
             sys.executable, str(ROOT / "train.py"), "-m", f"hydra.sweep.dir={directory}",
-            "packing=trainer,loader", "packer=ffd,bfd", f"data.cache_dir={chitchat_dir}",
+            "packing=trainer,loader", "packer=ffd", f"data.cache_dir={chitchat_dir}",
             "data.limit=20", "data.num_workers=0", "model.num_layers=1", "packing.capacity=256",
-            "train.global_batch_tokens=512", "train.steps=200", "train.eval_every=0",
+            "train.global_batch_tokens=512", "train.steps=40", "train.eval_every=0",
             "train.log_every=100",
         ],
         stdout=subprocess.PIPE,
@@ -413,7 +413,7 @@ def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
     swept = Swept(0, "", "", directory)
     killed, *others = sorted(swept.jobs, key=lambda job: job["name"] != victim.name)
     assert (killed["name"], killed["status"]) == (victim.name, "failed")
-    assert [job["status"] for job in others] == ["done"] * 3
+    assert [job["status"] for job in others] == ["done"]
     report = json.loads((directory / "report.json").read_text("utf-8"))
     (missing,) = report["failures"]
     assert missing["name"] == victim.name
@@ -421,7 +421,7 @@ def test_a_job_that_is_killed_is_missing_from_the_report_and_no_other_is(
     table = report["table"]
     finished = {row[table["columns"].index("choice")] for row in table["rows"] if row[6]}
     assert table["columns"][6] == "runs"
-    assert finished == {"trainer + bfd", "loader + ffd", "loader + bfd"}
+    assert finished == {"loader + ffd"}
     for page in ("report.html", "report.md"):
         assert victim.name in (directory / page).read_text("utf-8")
 

@@ -41,7 +41,7 @@ from tests.sft.test_config import changed, composed, refusal, settle
         ("optimizer.clip_grad_norm=nan", "at least 0 and finite"),
         ("optimizer.lr=inf", "above 0 and finite"),
         ("model.head_dim=0", "at least 2, or null"),
-        ("model.rotary_base=0", "above 0"),
+        ("model.rotary_base=0.0", "above 0"),
         ("model.norm_epsilon=0.0", "above 0"),
         ("model.init_std=nan", "above 0"),
         ("optimizer.beta1=1.0", "at least 0 and below 1"),
@@ -144,7 +144,7 @@ def test_values_at_the_edge_are_accepted() -> None:
          "model.hidden_size=130: must be a multiple of num_attention_heads=4, or set head_dim"),
         (["model.vocab_size=261"], "model.vocab_size=261: the tokenizer needs 262 "
          "(data.tokenizer=bytes); use that many or more, or null"),
-        (["data.tokenizer=words"], "data.tokenizer='words' is unknown; allowed: 'bytes'"),
+        (["data.tokenizer=/no/words"], "data.tokenizer=/no/words: does not exist"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit(settings: list[str], told: str) -> None:
