@@ -22,7 +22,7 @@ demo: $(COMPLETE) ## train a small model on real conversations, about two minute
 	$(BIN)/python train.py experiment=demo $(ARGS)
 
 test: lint ## run all checks: the linters, then the tests; ARGS="-k packers -x"
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 lint: $(COMPLETE) ## run the linters: style, format, types, import rules
 	$(BIN)/ruff check .

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# As many threads as cores, over all test processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 
 from data.chat import ConversationEncoder, Overlong
+from data.formats import Parser
 from data.sample import Sample
 from data.sources.chitchat import ChitchatSource
 from data.tokenizers import load_tokenizer
@@ -33,7 +35,7 @@ def chitchat_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def real_samples(chitchat_dir: Path) -> list[Sample]:
     """64 real conversations of at most 512 tokens, as samples."""
     records = ChitchatSource(cache_dir=str(chitchat_dir)).prepare().train
-    encode = ConversationEncoder(load_tokenizer("bytes"), 512, Overlong.TRUNCATE)
+    encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), 512, Overlong.TRUNCATE)
     outcomes = (encode(records.read(i), records.source_id(i)) for i in range(len(records)))
     samples = [outcome for outcome in outcomes if isinstance(outcome, Sample)][:64]
     assert len(samples) == 64
@@ -91,6 +93,7 @@ def run_app(tmp_path: Path, chitchat_dir: Path) -> Iterator[Callable[..., Any]]:
         "model.num_attention_heads=2",
         "model.num_query_groups=1",
         "train.eval_every=0",
+        "train.save_every=null",
         "data.num_workers=0",
     ]
     count = 0
