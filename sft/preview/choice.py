@@ -16,7 +16,8 @@ from sft.checks import Derived
 from sft.config import RunConfig
 from sft.flops import TrainingFlops
 from sft.preview.lengths import Lengths
-from sft.preview.rows import Rows, Stream, packed_rows, rectangles
+from sft.preview.rows import Rows, packed_rows, rectangles
+from sft.preview.stream import Stream
 from sft.preview.warn import warnings
 
 type Integers = npt.NDArray[np.int64]

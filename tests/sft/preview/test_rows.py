@@ -11,7 +11,8 @@ from data.packers.ffd import FirstFitDecreasing
 from data.packing.steps import up_to_tokens
 from data.windows import WindowOrder
 from sft.preview.cli import choices_of
-from sft.preview.rows import Rows, Stream, _spread, _up_to_tokens, packed_rows, rectangles
+from sft.preview.rows import Rows, _spread, packed_rows, rectangles
+from sft.preview.stream import Stream, _up_to_tokens
 
 
 def test_steps_of_so_many_tokens_are_the_run_s() -> None:
