@@ -12,6 +12,7 @@ import torch
 from megatron.core import parallel_state
 from torch import Tensor
 
+from models.gpt import unwrapped
 from models.lora_layers import (
     AdaptedLinear,
     Adapter,
@@ -88,9 +89,7 @@ def merge(model: Any) -> None:
 
 def branches(model: Any) -> Iterator[tuple[int, LowRankBranch]]:
     """The branches of a model, bare or wrapped, each with its layer's number from 0."""
-    while hasattr(model, "module"):
-        model = model.module
-    for layer in model.decoder.layers:
+    for layer in unwrapped(model).decoder.layers:
         for place in _PLACES:
             linear = getattr(getattr(layer, place.block), place.linear)
             if isinstance(linear, AdaptedLinear):

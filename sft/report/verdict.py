@@ -95,7 +95,8 @@ def _speed(
             f"no difference in speed was found between {_count(len(ranked))} choices: {best}, at "
             f"{rate}, is {_percent(last)} faster than {ranked[-1]}, within noise."
         ), equal
-    if len(equal) > 2 and 2 * len(equal) > len(others):
+    slower = len(others) - len(equal) - len(open_)
+    if slower and len(equal) > 2 and 2 * len(equal) > len(others):
         return _mostly_equal(best, equal, others, speeds, f"{beside}{rest}"), equal
     if not equal:
         ahead = "" if open_ else ", and ahead of every other choice"

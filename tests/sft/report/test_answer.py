@@ -212,3 +212,16 @@ def test_where_most_are_equal_the_slower_ones_are_named(tmp_path: Path) -> None:
     page = (tmp_path / "report.md").read_text("utf-8")
     assert "joint fastest" not in page
     assert "| none (micro-batch 4) (slower) |" in page
+
+
+def test_where_most_are_equal_and_none_is_slower_no_slower_one_is_named(tmp_path: Path) -> None:
+    quiet = {"speed_noise": 0.01, "loss_noise": 0.01}
+    for seed in (1, 2, 3):
+        for packer in ("ffd", "mffd", "bfd", "tight"):
+            write_run(tmp_path / f"{packer}{seed}", Synthetic(packer=packer, seed=seed, **quiet))
+    # One run: too few common seeds to tell of it.
+    write_run(tmp_path / "once", Synthetic(packer="ffs", seed=1, speed=7500.0, **quiet))
+    said = report(tmp_path)["answer"]["speed"]
+    assert "are fastest and equal within noise" in said
+    assert "too few common seeds to tell of trainer + ffs" in said
+    assert "slower" not in said
