@@ -14,6 +14,7 @@ from typing import Any
 
 from models.lora_settings import LoRASettings
 from models.shapes import GPTShape, ModelSource
+from sft.cli import log_library_warnings
 from sft.config import component, structured
 from sft.errors import ConfigError
 
@@ -167,4 +168,5 @@ def _write_merged(
 
 
 if __name__ == "__main__":
+    log_library_warnings()  # and there is no log, so nobody hears of them
     sys.exit(main())

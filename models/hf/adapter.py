@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from models.hf.write import save_tensors
 from models.lora import branches
 from models.lora_settings import ATTENTION, LoRASettings, projections
 from models.shapes import GPTShape
@@ -37,10 +38,8 @@ def save_adapter(model: Any, shape: GPTShape, settings: LoRASettings, out: Path)
     tensors = adapter_tensors(model, shape, settings)
     if dist.is_initialized() and dist.get_rank() != 0:
         return
-    from safetensors.torch import save_file
-
     out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, out / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_tensors(tensors, out / "adapter_model.safetensors")
     config = adapter_config(settings, base_model=shape.init_from)
     (out / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

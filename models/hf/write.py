@@ -42,6 +42,22 @@ def tensors_of(model: Any, shape: GPTShape, vocab_size: int) -> Iterator[tuple[s
     assert not parameters, f"not in the table: {sorted(parameters)}"
 
 
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write one file that whoever may read a file of this user's can read.
+
+    ``safetensors`` makes one for its owner's eyes only, and an export is there to be shared.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(mode)
+
+
 def write_weights(
     model: Any,
     shape: GPTShape,
@@ -64,8 +80,6 @@ def write_weights(
     Raises:
         OSError: it cannot be written.
     """
-    from safetensors.torch import save_file
-
     files = _files(list(weights(shape, vocab_size)), dtype.itemsize, most_bytes)
     tensors = tensors_of(model, shape, vocab_size)
     for file, names in files.items():
@@ -75,7 +89,7 @@ def write_weights(
             assert found == name
             # A copy: parts of a fused parameter share its memory, which the format refuses.
             content[name] = tensor.to("cpu", dtype, copy=True).contiguous()
-        save_file(content, directory / file, metadata={"format": "pt"})
+        save_tensors(content, directory / file)
     assert next(tensors, None) is None
     if len(files) > 1:
         _write_index(list(weights(shape, vocab_size)), files, dtype.itemsize, directory)
