@@ -68,7 +68,7 @@ class ConversationEncoder:
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
-            raise ValueError(f"packing.capacity={self.capacity} must be at least 1")
+            raise ValueError(f"packing.capacity={self.capacity}: must be at least 1")
         # A plain "drop" compares unequal to the member and would be taken for truncation.
         object.__setattr__(self, "overlong", Overlong(self.overlong))
         object.__setattr__(self, "loss_on", LossOn(self.loss_on))

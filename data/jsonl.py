@@ -13,6 +13,7 @@ import numpy.typing as npt
 from data import notes
 from data.errors import DataError
 from data.files.index import JsonlFile, index_in_place
+from data.files.places import expanded
 from data.files.write import write_atomically, write_jsonl
 from data.windows import Share
 
@@ -113,8 +114,8 @@ def open_jsonl(path: str | Path, *, key: str = "data.path") -> JsonlFile:
     Raises:
         DataError: there is no such file, it cannot be read, or it holds no rows.
     """
-    path = Path(os.path.abspath(Path(path).expanduser()))
     try:
+        path = Path(os.path.abspath(expanded(str(path))))
         if not path.exists():
             raise DataError(f"{key}={path} does not exist; set {key} to a .jsonl file")
         if not path.is_file():
@@ -123,20 +124,16 @@ def open_jsonl(path: str | Path, *, key: str = "data.path") -> JsonlFile:
         file = index_in_place(path)
     except OSError as error:
         raise DataError(
-            f"{key}={path} cannot be read ({error.strerror}); set {key} to a "
+            f"{key}={path} cannot be read ({error.strerror or error}); set {key} to a "
             "file that this user may read"
         ) from error
     if not len(file):
-        raise empty(f"{key}={path}", key)
+        raise DataError(
+            f"{key}={path} holds no conversations, it is empty or has only blank lines; "
+            f"set {key} to a file with one JSON object per line"
+        )
+    file.what = f"{key}={path}"
     return file
-
-
-def empty(what: str, key: str) -> DataError:
-    """What a user is told about a file without records."""
-    return DataError(
-        f"{what} holds no conversations, it is empty or has only blank lines; "
-        f"set {key} to a file with one JSON object per line"
-    )
 
 
 def split_by_conversation(

@@ -63,7 +63,8 @@ def attach(model: Any, settings: LoRASettings, *, seed: int = 0) -> None:
     if model.config.num_query_groups % ranks:
         raise ValueError(
             f"rank={settings.rank}: LoRA needs whole key and value heads on every tensor-parallel "
-            f"rank, and {model.config.num_query_groups} cannot be shared out over {ranks}"
+            f"rank, and {model.config.num_query_groups} cannot be shared out over {ranks}; use a "
+            "number of ranks that divides it, or lora=none"
         )
     for parameter in model.parameters():
         parameter.requires_grad = False

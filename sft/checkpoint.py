@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,10 @@ from sft.record import plain
 FORMAT = 1
 DESCRIPTION_DIR = "hf"
 _DESCRIPTION = "checkpoint.json"
+_STEP = re.compile(r"step-\d+")
+# What must be in a description, and as what.
+_KINDS = {"format": int, "tokenizer_vocab_size": int, "config.model": dict, "config.lora": dict}
+_ANOTHER = "take another of the run's checkpoints"
 
 
 def save_weights(config: RunConfig, tokenizer: Tokenizer, model: Any, step: int) -> Path:
@@ -87,18 +92,35 @@ def find_checkpoint(where: Path) -> Path:
     Raises:
         ConfigError: there is none.
     """
-    if (where / _DESCRIPTION).is_file():
-        return where
-    steps = [p for p in where.glob("checkpoints/step-*") if (p / _DESCRIPTION).is_file()]
+    try:
+        if (where / _DESCRIPTION).is_file():
+            return where
+        steps = {
+            int(p.name.removeprefix("step-")): p
+            for p in where.glob("checkpoints/step-*")
+            # Not a copy that somebody made under another name.
+            if _STEP.fullmatch(p.name) and (p / _DESCRIPTION).is_file()
+        }
+        is_run, has_ended = (where / "run.json").is_file(), (where / "summary.json").is_file()
+    except OSError as error:  # no permission on the way there, a name that is too long
+        raise ConfigError(
+            f"{where}: cannot be read ({error.strerror or error}); name a directory that this user "
+            "may read"
+        ) from error
     if steps:
-        return max(steps, key=lambda p: int(p.name.removeprefix("step-")))
-    if (where / "run.json").is_file():
+        return steps[max(steps)]
+    if not is_run:
+        raise ConfigError(
+            f"{where}: is neither a run nor a checkpoint; name a run's directory, or one of its "
+            "checkpoints/step-N"
+        )
+    if has_ended:
         raise ConfigError(
             f"{where}: this run left no checkpoint; with train.save_every=0 one is left at its end"
         )
     raise ConfigError(
-        f"{where}: is neither a run nor a checkpoint; name a run's directory, or one of its "
-        "checkpoints/step-N"
+        f"{where}: this run has left no checkpoint, and has not come to its end; wait for it, or "
+        "run it again with train.save_every=N, which leaves one every N steps"
     )
 
 
@@ -106,18 +128,30 @@ def read_description(checkpoint: Path) -> Mapping[str, Any]:
     """What ``checkpoint.json`` says.
 
     Raises:
-        ConfigError: it cannot be read, or is of a later format.
+        ConfigError: it cannot be read, lacks something, or is of a later format.
     """
     path = checkpoint / _DESCRIPTION
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); {_ANOTHER}") from error
+    found: Mapping[str, Any] = content if isinstance(content, dict) else {}
+    version = found.get("format", FORMAT)
     if version != FORMAT:
-        raise ConfigError(f"{path}: has format {version}, and this version reads {FORMAT}")
-    found: Mapping[str, Any] = content
+        raise ConfigError(
+            f"{path}: has format {version}, and this version reads {FORMAT}; use the version that "
+            "it was trained with"
+        )
+    lacking = [name for name, kind in _KINDS.items() if not isinstance(_at(found, name), kind)]
+    if lacking:
+        raise ConfigError(f"{path}: lacks {', '.join(lacking)}, so it is damaged; {_ANOTHER}")
     return found
+
+
+def _at(content: Any, name: str) -> Any:
+    for part in name.split("."):
+        content = content.get(part) if isinstance(content, dict) else None
+    return content
 
 
 def _description(config: RunConfig, tokenizer: Tokenizer, step: int) -> dict[str, Any]:

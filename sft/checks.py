@@ -66,16 +66,30 @@ def _tokenizer(config: RunConfig) -> Tokenizer:
         tokenizer = _load(name, data.chat_template, json.dumps(data.template_args), key)
     except DataError as error:
         raise ConfigError(str(error)) from error
+    _check_room(config, tokenizer, f"{key}={name}")
+    return tokenizer
+
+
+def _check_room(config: RunConfig, tokenizer: Tokenizer, named: str) -> None:
+    """Every id needs a row in the embedding; of a published model their number is fixed."""
+    init_from, rows = config.model.init_from, config.model.vocab_size
     try:
         config.model.padded_vocab_size(tokenizer.vocab_size)
     except ValueError as error:
-        advice = (
-            "use that many or more, or null"
-            if init_from is None
-            else "use the model's own tokenizer"
-        )
-        raise ConfigError(f"model.{error} ({key}={name}); {advice}") from error
-    return tokenizer
+        if init_from is None:
+            why = f"model.{error} ({named}); use that many or more, or null"
+        elif config.data.tokenizer is None:
+            why = (
+                f"{named}: its tokenizer has {tokenizer.vocab_size} ids, and its embedding only "
+                f"{rows} rows; set data.tokenizer to one of at most {rows} ids"
+            )
+        else:
+            why = (
+                f"{named}: has {tokenizer.vocab_size} ids, and the model in model.init_from="
+                f"{init_from} only {rows} rows in its embedding; use data.tokenizer=null, which is "
+                "the model's own"
+            )
+        raise ConfigError(why) from error
 
 
 # The choices of a preview and the jobs of a sweep in one process have the same one.

@@ -38,6 +38,9 @@ Task = Callable[[DictConfig], Any]
 
 BAD_CONFIG, FAILED, INTERRUPTED = 2, 1, 130
 
+REFUSALS = (ConfigError, HydraException, OmegaConfBaseException, MarkedYAMLError)  # see explain
+_SWEEP = "several values are a sweep, one run for each; add -m to ask for that"
+
 # Whether Hydra has come as far as starting a job: what it raises before is about the command line.
 _job_started = False
 
@@ -56,22 +59,13 @@ def launch(task: Task) -> None:
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(_guarded(task))()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+    except REFUSALS as error:
         _exit_with(explain(error, sys.argv[1:]), BAD_CONFIG)
     except (DataError, TrainingError) as error:
         _exit_with(str(error), FAILED)
     except SweepFailed as error:
         _exit_with(str(error), error.exit_code)
-    except MarkedYAMLError as error:
-        at = error.problem_mark
-        where = f"{at.name}:{at.line + 1}" if at else "a configuration file"
-        _exit_with(f"{where}: is not YAML ({error.problem})", BAD_CONFIG)
-    except OSError as error:
-        if _job_started:
-            raise
-        where = f"run_dir={error.filename}: cannot be written ({error.strerror})"
-        _exit_with(f"{where}; choose another directory", BAD_CONFIG)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         if _job_started:
             raise
         _exit_with(explain(error, sys.argv[1:]), BAD_CONFIG)
@@ -144,19 +138,25 @@ def canonical_override(word: str) -> str:
     return match[1] + ",".join(names)
 
 
-def explain(error: Exception, words: Iterable[str]) -> str:
+def explain(error: Exception, words: list[str], several: str = _SWEEP) -> str:
     """One message for a person: the key, the value, what is allowed, what to change.
 
     Args:
-        error: ours, Hydra's or OmegaConf's.
+        error: of :data:`REFUSALS`, or what Hydra raises before a job starts.
         words: the command line.
+        several: what to do about several values for a key.
     """
-    words = list(words)
     text = str(error).strip()
     if isinstance(error, MissingConfigException) and error.options is not None:
         return _explain_missing(error)
     if isinstance(error, OverrideParseException):
         return _explain_syntax(error)
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        why = error.strerror or error
+        return f"run_dir={error.filename}: cannot be written ({why}); choose another directory"
+    if isinstance(error, MarkedYAMLError):
+        at = error.problem_mark
+        return f"{f'{at.name}:{at.line + 1}' if at else 'a file'}: is not YAML ({error.problem})"
     if isinstance(error, OmegaConfBaseException):
         key = str(error.full_key or "").replace("hydra.run.dir", "run_dir")
         return f"{key}: {first_line(error)}" if key else first_line(error)
@@ -170,7 +170,7 @@ def explain(error: Exception, words: Iterable[str]) -> str:
     if match and (given := _word(key := next(filter(None, match.groups())), words)) != key:
         return f"{given}: {key} is there already; leave out the +, as {given.lstrip('+')}"
     if match := re.search(r"Ambiguous value for argument '([^']*)'", text):
-        return f"{match[1]}: several values are a sweep, one run for each; add -m to ask for that"
+        return f"{match[1]}: {several}"
     if text.startswith("Config group override must be"):
         word = next(filter(_chooses_no_option, words), text)
         return f"{word}: a group needs one of its options (--help lists them), or leave it out"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -163,14 +164,20 @@ def _component_class(target: str, base: type[Any], key: str) -> type[Any]:
     module_name, _, class_name = target.rpartition(".")
     wanted = f"{key}._target_={target}: must name a {base.__name__} dataclass"
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(
             f"{wanted}, and {module_name} cannot be imported ({error}). A module outside this "
             "repository must be on PYTHONPATH"
         ) from error
-    except AttributeError:
-        raise ConfigError(f"{wanted}, and {module_name} has no {class_name}") from None
+    except Exception as error:  # the module may be the user's own, and raise anything
+        raise ConfigError(
+            f"{wanted}, and {module_name} cannot be imported ({type(error).__name__}: "
+            f"{first_line(error)}); mend the module"
+        ) from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise ConfigError(f"{wanted}, and {module_name} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, base) and is_dataclass(found)):
         raise ConfigError(wanted)
     if inspect.isabstract(found):
@@ -208,7 +215,8 @@ def structured[T](settings: Mapping[str, Any], schema: type[T], key: str) -> T:
         made = typing.cast(T, OmegaConf.to_object(merged))
         return replace(typing.cast(Any, made), **parts) if parts else made
     except ValidationError as error:
-        name = str(error.full_key or "").split(".")[-1]
+        # Of a value within a value, as columns.prompt or targets[0], the whole is shown.
+        name = next((n for n in re.split(r"[.\[]", str(error.full_key)) if n in hints), "")
         raise ConfigError(
             f"{key}.{name}={show(settings.get(name))}: must be {type_name(hints.get(name))}"
         ) from error

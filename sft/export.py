@@ -6,9 +6,11 @@ Exit codes: 0 done; 2 it cannot be done as asked.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sft.config import component, structured
 from sft.errors import ConfigError
 
 PRECISIONS = ("float32", "bfloat16")
+_ANOTHER = "take another of the run's checkpoints"
 _MODEL_FILES = ("config.json", "generation_config.json")
 
 
@@ -81,90 +84,132 @@ def export(trained: Path, out: Path, *, dtype: str | None = None, adapter: bool 
     Raises:
         ConfigError: there is no checkpoint, or it cannot be written as asked.
     """
-    from sft.checkpoint import DESCRIPTION_DIR, find_checkpoint, read_description
+    from sft.checkpoint import DESCRIPTION_DIR
 
-    if out.exists():
-        raise ConfigError(f"{out}: exists; choose another directory or remove it")
-    checkpoint = find_checkpoint(trained)
-    description = read_description(checkpoint)
-    shape = component(description["config"]["model"], ModelSource, "model")
-    lora = structured(description["config"]["lora"], LoRASettings, "lora")
-    _check_adapter(checkpoint, shape, lora, dtype, adapter)
+    _check_free(out)
+    model = _open(trained)
+    _check_adapter(model, dtype, adapter)
     partial = out.with_name(f".{out.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         left_out = shutil.ignore_patterns(*(_MODEL_FILES if adapter else ()))
-        shutil.copytree(checkpoint / DESCRIPTION_DIR, partial, ignore=left_out)
-        _write_model(checkpoint, description, shape, lora, partial, dtype or "float32", adapter)
+        shutil.copytree(model.checkpoint / DESCRIPTION_DIR, partial, ignore=left_out)
+        _write_model(model, partial, dtype or "float32", adapter)
         partial.replace(out)
     except OSError as error:
-        raise ConfigError(f"{out}: cannot be written ({error.strerror or error})") from error
+        raise ConfigError(
+            f"{out}: cannot be written ({error.strerror or error}); make room there, or choose "
+            "a directory that this user may write to"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return (out / "tokenizer_config.json").is_file()
 
 
-def _check_adapter(
-    checkpoint: Path, shape: GPTShape, lora: LoRASettings, dtype: str | None, adapter: bool
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """A checkpoint, but for its weights."""
+
+    checkpoint: Path
+    shape: GPTShape
+    lora: LoRASettings
+    vocab_size: int
+    config: Mapping[str, Any]
+
+
+def _open(trained: Path) -> _Trained:
+    from sft.checkpoint import DESCRIPTION_DIR, find_checkpoint, read_description
+
+    checkpoint = find_checkpoint(trained)
+    description = read_description(checkpoint)
+    config = checkpoint / DESCRIPTION_DIR / "config.json"
+    try:
+        content: Mapping[str, Any] = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{config}: cannot be read ({why}); {_ANOTHER}") from error
+    return _Trained(
+        checkpoint=checkpoint,
+        shape=component(description["config"]["model"], ModelSource, "model"),
+        lora=structured(description["config"]["lora"], LoRASettings, "lora"),
+        vocab_size=description["tokenizer_vocab_size"],
+        config=content,
+    )
+
+
+def _check_free(out: Path) -> None:
+    try:
+        exists = out.exists()
+    except OSError as error:  # no permission on the way there, a name that is too long
+        raise ConfigError(
+            f"{out}: cannot be written ({error.strerror or error}); choose another directory"
+        ) from error
+    if exists:
+        raise ConfigError(f"{out}: exists; choose another directory or remove it")
+
+
+def _check_adapter(model: _Trained, dtype: str | None, adapter: bool) -> None:
     if not adapter:
         return
-    if lora.rank is None:
-        raise ConfigError(f"--adapter: {checkpoint} was trained without LoRA; leave it out")
-    if shape.init_from is None:
+    if model.lora.rank is None:
+        raise ConfigError(f"--adapter: {model.checkpoint} was trained without LoRA; leave it out")
+    if model.shape.init_from is None:
         raise ConfigError(
-            f"--adapter: {checkpoint} has adapters to weights that were drawn at random, and "
+            f"--adapter: {model.checkpoint} has adapters to weights that were drawn at random, and "
             "nobody has those; leave it out to merge the two"
         )
     if dtype is not None:
         raise ConfigError(f"--dtype={dtype}: adapters are written in float32; leave it out")
 
 
-def _write_model(
-    checkpoint: Path,
-    description: Mapping[str, Any],
-    shape: GPTShape,
-    lora: LoRASettings,
-    directory: Path,
-    dtype: str,
-    adapter: bool,
-) -> None:
+def _write_model(model: _Trained, directory: Path, dtype: str, adapter: bool) -> None:
     """Build the model again, fill it, and write its weights."""
     import torch
 
     from models.gpt import KernelPath, build_gpt
     from models.lora import attach, merge
-    from sft.checkpoint import load_weights
     from sft.parallel import parallel_session
 
-    vocab_size = description["tokenizer_vocab_size"]
     with parallel_session(0, None):
-        gpt = build_gpt(shape, tokenizer_vocab_size=vocab_size, kernels=KernelPath.TORCH)
-        if lora.rank is not None:
-            attach(gpt, lora)
-        load_weights(checkpoint, gpt)
+        gpt = build_gpt(
+            model.shape, tokenizer_vocab_size=model.vocab_size, kernels=KernelPath.TORCH
+        )
+        if model.lora.rank is not None:
+            attach(gpt, model.lora)
+        _fill(gpt, model.checkpoint)
         if adapter:
             from models.hf.adapter import save_adapter
 
-            save_adapter(gpt, shape, lora, directory)
+            save_adapter(gpt, model.shape, model.lora, directory)
             return
-        if lora.rank is not None:
+        if model.lora.rank is not None:
             merge(gpt)
-        _write_merged(gpt, shape, directory, vocab_size, getattr(torch, dtype))
+        _write_merged(gpt, model, directory, getattr(torch, dtype))
 
 
-def _write_merged(
-    gpt: Any, shape: GPTShape, directory: Path, tokenizer_vocab_size: int, dtype: Any
-) -> None:
-    from models.hf.config import read_json
+def _fill(gpt: Any, checkpoint: Path) -> None:
+    from megatron.core.dist_checkpointing.core import CheckpointingException
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    from sft.checkpoint import load_weights
+
+    try:
+        load_weights(checkpoint, gpt)
+    # Megatron-Core reads a file of JSON itself; all that befalls the others, torch makes one class.
+    except (CheckpointingException, CheckpointException, OSError, ValueError) as error:
+        said = str(error).strip().rpartition("\n")[2]
+        raise ConfigError(
+            f"{checkpoint}: its weights are missing or damaged ({said}); {_ANOTHER}"
+        ) from error
+
+
+def _write_merged(gpt: Any, model: _Trained, directory: Path, dtype: Any) -> None:
     from models.hf.write import with_precision, write_weights
     from sft.files import write_json
 
-    config = read_json(directory / "config.json")
-    assert config is not None
-    write_json(directory / "config.json", with_precision(config, dtype))
-    rows = shape.real_vocab_size(tokenizer_vocab_size)
-    write_weights(gpt, shape, directory, vocab_size=rows, dtype=dtype)
+    write_json(directory / "config.json", with_precision(model.config, dtype))
+    rows = model.shape.real_vocab_size(model.vocab_size)
+    write_weights(gpt, model.shape, directory, vocab_size=rows, dtype=dtype)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from data.tokenizers import ByteTokenizer, Tokenizer
 from models.hf.config import read_generation_config
 from models.hf.write import published_config
 from models.shapes import GPTShape
+from sft.errors import ConfigError
 from sft.files import write_json
 
 
@@ -31,12 +32,13 @@ def write_description(directory: Path, shape: GPTShape, tokenizer: Tokenizer) ->
 
     Raises:
         ValueError: the shape has no architecture in ``transformers``.
+        ConfigError: the original's generation configuration cannot be read.
         DataError: what the tokenizer was loaded from is gone.
         OSError: it cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = published_config(shape, shape.real_vocab_size(tokenizer.vocab_size))
-    generation = {} if shape.init_from is None else read_generation_config(shape.init_from)
+    generation = _generation_config(shape)
     known = generation.get("eos_token_id", config.get("eos_token_id"))
     ends = list(dict.fromkeys([*_turn_ends(tokenizer), *_listed(known)]))
     if config.get("eos_token_id") is None and ends:
@@ -53,6 +55,15 @@ def write_description(directory: Path, shape: GPTShape, tokenizer: Tokenizer) ->
     write_json(directory / "generation_config.json", generation)
     if not isinstance(tokenizer, ByteTokenizer):
         tokenizer.save(directory)
+
+
+def _generation_config(shape: GPTShape) -> dict[str, Any]:
+    if shape.init_from is None:
+        return {}
+    try:
+        return read_generation_config(shape.init_from)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}") from error
 
 
 def _turn_ends(tokenizer: Tokenizer) -> list[int]:

@@ -141,7 +141,9 @@ def _describe_model(config: RunConfig, derived: Derived) -> None:
             f"model.{error}; set train.save_every=null to train it without leaving a checkpoint"
         ) from error
     except OSError as error:
-        raise TrainingError(f"{config.run_dir}: cannot be written ({error.strerror})") from error
+        raise TrainingError(
+            f"{config.run_dir}: cannot be written ({error.strerror or error})"
+        ) from error
 
 
 def _build_loop(
@@ -190,7 +192,7 @@ def _leave(path: Path, content: Mapping[str, Any]) -> None:
     try:
         write_json(path, content)
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be written ({error.strerror})") from error
+        raise TrainingError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _header(

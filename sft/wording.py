@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from omegaconf.errors import OmegaConfBaseException
+from data.errors import closest, first_line, show, unknown_key
 
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    by_lower = {k.lower(): k for k in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
-
-
-def first_line(error: OmegaConfBaseException) -> str:
-    """What OmegaConf says, without the lines on its own types that follow."""
-    return str(error).strip().partition("\n")[0]
-
-
-def unknown_key(key: str, value: Any, known: Iterable[str]) -> str:
-    """What a user is told about a key that does not exist."""
-    known = sorted(known)
-    prefix, _, name = key.rpartition(".")
-    guess = closest(name, known)
-    hint = f" Did you mean {prefix}{'.' if prefix else ''}{guess}?" if guess else ""
-    where = f"in {prefix}" if prefix else "at the top level"
-    keys = ", ".join(known) or "none"
-    return f"{key}={show(value)}: there is no such key.{hint} Keys {where}: {keys}"
+__all__ = [
+    "alternatives",
+    "closest",
+    "first_line",
+    "show",
+    "type_name",
+    "unknown_key",
+    "with_key",
+]
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
@@ -59,20 +44,11 @@ def type_name(hint: Any) -> str:
 def _kind_name(kind: Any) -> str:
     if kind is Any:  # what OmegaConf has no type for, and the component checks itself
         return "text or a list"
+    if typing.get_origin(kind) is dict:
+        return "a mapping such as {a: b}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
     return _TYPE_NAMES.get(kind, getattr(kind, "__name__", "?"))
-
-
-def show(value: Any) -> str:
-    """A value as it is written on the command line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {show(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(show, value)) + "]"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def with_key(message: str, key: str) -> str:

@@ -26,14 +26,14 @@ from data.errors import DataError
 from data.files.base import Damaged, Row, Unusable
 from data.files.index import JsonlFile, fingerprint
 from data.files.kinds import Kind
-from data.files.places import Place
+from data.files.places import Place, expanded
 from data.files.write import write_atomically
 
 # Raise this when the conversion changes, so that no run uses what an earlier version wrote.
 _RECIPE = 1
 
 
-def converted(place: Place, kind: Kind, cache_dir: str, *, key: str) -> JsonlFile:
+def converted(place: Place, kind: Kind, cache_dir: str, *, what: str) -> JsonlFile:
     """A file as JSONL, from the cache where it is there.
 
     Several processes may convert the same file at once; where the file system knows locks, one
@@ -43,7 +43,7 @@ def converted(place: Place, kind: Kind, cache_dir: str, *, key: str) -> JsonlFil
         place: the file.
         kind: what it is.
         cache_dir: the cache; ``~`` is expanded.
-        key: the configuration key that named the file, for messages.
+        what: what messages call the file.
 
     Raises:
         DataError: the file cannot be used, or the cache cannot be written.
@@ -52,17 +52,20 @@ def converted(place: Place, kind: Kind, cache_dir: str, *, key: str) -> JsonlFil
     state = place.state()
     identity = json.dumps([_RECIPE, type(kind.container).__name__, place.url, *state])
     digest = blake2b(identity.encode(), digest_size=8).hexdigest()
-    path = Path(cache_dir).expanduser().absolute() / "converted" / f"{place.name}.{digest}.jsonl"
+    with _cache_errors(cache_dir, Path(cache_dir)):
+        folder = expanded(cache_dir).absolute() / "converted"
+    path = folder / f"{place.name}.{digest}.jsonl"
     if (found := _load(path, place.name)) is not None:
         return found
     with _cache_errors(cache_dir, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_suffix(".lock")):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock").open("ab")
+    with _locked(lock):
         if (found := _load(path, place.name)) is not None:
             return found
-        file = _convert(place, kind, cache_dir, path, key)
+        file = _convert(place, kind, cache_dir, path, what)
         if place.state() != state:
-            raise DataError(f"{key}={place.url} changed while it was read; start again")
+            raise DataError(f"{what} changed while it was read; start again")
         with _cache_errors(cache_dir, path):
             write_atomically(path.with_suffix(".npz"), [_index_bytes(file)])
     return file
@@ -103,7 +106,7 @@ class _Index:
         return last + 1 if isinstance(last, int) else f"after {last}"
 
 
-def _convert(place: Place, kind: Kind, cache_dir: str, path: Path, key: str) -> JsonlFile:
+def _convert(place: Place, kind: Kind, cache_dir: str, path: Path, what: str) -> JsonlFile:
     index = _Index()
     try:
         with place.fetched() as source, source.open("rb") as raw:
@@ -112,7 +115,7 @@ def _convert(place: Place, kind: Kind, cache_dir: str, path: Path, key: str) -> 
             with _cache_errors(cache_dir, path):
                 write_atomically(path, index.lines(_readable(rows)))
     except Unusable as error:
-        raise DataError(f"{key}={place.url}: {error}") from error
+        raise DataError(f"{what}: {error}") from error
     except _Unreadable as error:
         raise error.cause from None
     labels = (
@@ -177,8 +180,8 @@ def _load(path: Path, name: str) -> JsonlFile | None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("ab") as file:
+def _locked(file: io.BufferedWriter) -> Iterator[None]:
+    with file:
         with suppress(OSError):  # no locks here: each process converts, and the last rename wins
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -39,6 +39,7 @@ class JsonlFile:
         name: of the file the user gave, for people.
         converted: ``path`` was written by :mod:`data.files.convert`, notes and all.
         damage: why records are missing, the first reason; None where none are.
+        what: what messages call the file of the user's; empty: its path.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class JsonlFile:
     name: str
     converted: bool = False
     damage: str | None = None
+    what: str = ""
     # (process id, file descriptor); opened at the first read, by each process for itself.
     _opened: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
@@ -91,14 +93,21 @@ class JsonlFile:
             try:
                 descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                raise DataError(f"{self.path}: {error.strerror}, though it was indexed") from error
+                raise DataError(
+                    f"{self._named()} cannot be read any more ({error.strerror}); start again when "
+                    "it is back"
+                ) from error
             self._opened = (os.getpid(), descriptor)
             if os.fstat(descriptor).st_size != self.offsets[-1]:
                 raise self._changed()
         return self._opened[1]
 
     def _changed(self) -> DataError:
-        return DataError(f"{self.path} changed while it was in use; start again to index it anew")
+        return DataError(f"{self._named()} changed while it was in use; start again")
+
+    def _named(self) -> str:
+        what = self.what or str(self.path)
+        return f"{what}: {self.path}, what it was converted to," if self.converted else what
 
 
 def index_in_place(path: Path) -> JsonlFile:

@@ -58,6 +58,7 @@ class Leaf:
 
     Attributes:
         files: in order.
+        origin: what messages put before a file's URL; empty: the key of the data set and ``=``.
         subset: of all their records together.
         excluded: for a file, by its URL, the labels of records to leave out.
         times: how often each record comes in an epoch; None: not said.
@@ -65,6 +66,7 @@ class Leaf:
     """
 
     files: tuple[Place, ...]
+    origin: str = ""
     subset: Subset = ALL
     excluded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     times: float | None = None

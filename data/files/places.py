@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from data.errors import DataError
+from data.errors import first_line
 
 _REMOTE = "msc://"
 _WILDCARDS = frozenset("*?[")
 
 
+class WrongUrl(OSError):
+    """A URL of a kind that is not known, or of a profile that is not; says what to change."""
+
+
 class Place(ABC):
-    """A file or a directory.
+    """A file or a directory. What cannot be looked at or read raises OSError.
 
     Attributes:
         url: which one, absolute.
@@ -103,7 +108,7 @@ class LocalPlace(Place):
     def files(self) -> dict[PurePosixPath, Place]:
         """See the class."""
         found = {}
-        for folder, folders, names in os.walk(self.path, followlinks=True):
+        for folder, folders, names in os.walk(self.path, onerror=_raise, followlinks=True):
             folders[:] = sorted(f for f in folders if not f.startswith("."))
             for name in sorted(n for n in names if not n.startswith(".")):
                 path = Path(folder) / name
@@ -113,6 +118,9 @@ class LocalPlace(Place):
     def matches(self, pattern: str) -> list[Place]:
         """See the class."""
         found = glob.glob(pattern, root_dir=self.path, recursive=True)
+        if not found:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.listdir(self.path)  # glob does not say that it may not look
         return [LocalPlace(self.path / path) for path in sorted(found)]
 
     def state(self) -> tuple[str, ...]:
@@ -139,11 +147,13 @@ class RemotePlace(Place):
 
     def is_file(self) -> bool:
         """See the class."""
-        return bool(self.epath.is_file())
+        with _reached():
+            return bool(self.epath.is_file())
 
     def is_dir(self) -> bool:
         """See the class."""
-        return bool(self.epath.is_dir())
+        with _reached():
+            return bool(self.epath.is_dir())
 
     def child(self, path: str) -> Place:
         """See the class."""
@@ -151,27 +161,49 @@ class RemotePlace(Place):
 
     def files(self) -> dict[PurePosixPath, Place]:
         """See the class."""
-        found = {PurePosixPath(p.relative_to(self.epath)): p for p in self.epath.walk()}
-        return {path: RemotePlace(found[path]) for path in sorted(found) if not _is_hidden(path)}
+        with _reached():
+            return self._sorted(self.epath.walk())
 
     def matches(self, pattern: str) -> list[Place]:
         """See the class."""
-        found = {PurePosixPath(p.relative_to(self.epath)): p for p in self.epath.glob(pattern)}
-        return [RemotePlace(found[path]) for path in sorted(found) if not _is_hidden(path)]
+        with _reached():
+            return list(self._sorted(self.epath.glob(pattern)).values())
+
+    def _sorted(self, found: Iterable[Any]) -> dict[PurePosixPath, Place]:
+        by_path = {PurePosixPath(p.relative_to(self.epath)): p for p in found}
+        return {
+            path: RemotePlace(by_path[path]) for path in sorted(by_path) if not _is_hidden(path)
+        }
 
     def state(self) -> tuple[str, ...]:
         """See the class."""
-        info = self.epath.stat()
-        return str(info.content_length), str(info.etag or ""), info.last_modified.isoformat()
+        with _reached():
+            info = self.epath.stat()
+            return str(info.content_length), str(info.etag or ""), info.last_modified.isoformat()
 
     @contextmanager
     def fetched(self) -> Iterator[Path]:
         """See the class."""
         with tempfile.TemporaryDirectory(prefix="stowage-") as folder:
             copy = Path(folder) / self.name
-            with self.epath.open("rb") as source, copy.open("wb") as out:
+            with _reached(), self.epath.open("rb") as source, copy.open("wb") as out:
                 shutil.copyfileobj(source, out)
             yield copy
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Turn what the multi-storage client raises into an OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # of the store's own library: the client has no common class
+        raise OSError(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def is_remote(path: str) -> bool:
@@ -179,11 +211,25 @@ def is_remote(path: str) -> bool:
     return path.startswith(_REMOTE)
 
 
+def expanded(path: str) -> Path:
+    """A path with ``~`` expanded.
+
+    Raises:
+        OSError: the ``~`` is of a user that there is not.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = path.partition("/")[0]
+        raise FileNotFoundError(errno.ENOENT, f"{user} is nobody's home") from None
+
+
 def place(path: str) -> Place:
     """The place that a path names; ``~`` is expanded.
 
     Raises:
-        DataError: it is a URL of a kind that is not known, or of a profile that is not.
+        WrongUrl: it is a URL of a kind that is not known, or of a profile that is not.
+        OSError: the ``~`` is of a user that there is not.
     """
     if is_remote(path):
         from megatron.energon.epathlib import EPath
@@ -191,16 +237,16 @@ def place(path: str) -> Place:
         try:
             return RemotePlace(EPath(path))
         except Exception as error:  # the client has no common class of errors
-            raise DataError(
-                f"{path} cannot be reached ({error}); its profile must be in the configuration of "
-                "the multi-storage client, which the environment variable MSC_CONFIG names"
+            raise WrongUrl(
+                f"cannot be reached ({first_line(error)}); its profile must be in the configuration"
+                " of the multi-storage client, which the environment variable MSC_CONFIG names"
             ) from error
     if "://" in path:
-        raise DataError(
-            f"{path}: of URLs only msc://PROFILE/PATH is known, the multi-storage client's; make a "
-            "profile for the store in its configuration"
+        raise WrongUrl(
+            "of URLs only msc://PROFILE/PATH is known, the multi-storage client's; make a profile "
+            "for the store in its configuration, or name a file on this machine"
         )
-    return LocalPlace(Path(os.path.abspath(Path(path).expanduser())))
+    return LocalPlace(Path(os.path.abspath(expanded(path))))
 
 
 def is_pattern(path: str) -> bool:

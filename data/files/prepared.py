@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from data.errors import DataError
+from data.errors import DataError, show
 from data.files.leaves import Leaf, Leaves
 from data.files.places import Place
+from data.files.read_yaml import read_yaml
 
 _META = ".nv-meta"
 # They say how Energon makes a sample of a shard's files; here that is the format's business.
@@ -44,41 +45,56 @@ def read(directory: Place, *, key: str) -> dict[str, Callable[[], Leaves]]:
             f"{key}={directory.url}: {_META} has no split.yaml with split_parts; prepare the "
             "directory with `energon prepare`"
         )
-    excluded = set(_expanded(content.get("exclude") or []))
+    origin = f"{key}={directory.url}: {_META}/split.yaml: "
+    excluded = set(_expanded(content.get("exclude"), f"{origin}exclude"))
     return {
-        str(name): partial(_leaves, directory, shards or [], excluded)
+        str(name): partial(
+            _leaves,
+            directory,
+            _expanded(shards, f"{origin}split_parts.{name}"),
+            excluded,
+            origin,
+        )
         for name, shards in parts.items()
     }
 
 
-def _leaves(directory: Place, shards: list[str], excluded: set[str]) -> Leaves:
-    names = [name for name in _expanded(shards) if name not in excluded]
+def _leaves(directory: Place, shards: list[str], excluded: set[str], origin: str) -> Leaves:
+    names = [name for name in shards if name not in excluded]
     labels: dict[str, frozenset[str]] = {}
     for name in names:
         start = f"{name}/"
         found = {entry.removeprefix(start) for entry in excluded if entry.startswith(start)}
         if found:
             labels[directory.child(name).url] = frozenset(found)
-    return (Leaf(files=tuple(map(directory.child, names)), excluded=labels),)
+    return (Leaf(files=tuple(map(directory.child, names)), origin=origin, excluded=labels),)
 
 
-def _expanded(names: list[str]) -> list[str]:
+def _expanded(names: Any, where: str) -> list[str]:
     from braceexpand import braceexpand
 
-    return [name for pattern in names for name in braceexpand(pattern)]
+    if names is None:
+        return []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{where}={show(names)}: must be a list of names, [shard-{{000..009}}.tar]")
+    found: list[str] = []
+    for pattern in names:
+        try:
+            found += braceexpand(pattern)
+        except ValueError as error:  # UnbalancedBracesError, which its types do not know of
+            raise DataError(
+                f"{where}: {pattern} has a brace without its other half; mend it, or run `energon "
+                "prepare` again"
+            ) from error
+    return found
 
 
 def _yaml(directory: Place, names: tuple[str, ...], key: str) -> dict[str, Any] | None:
-    import yaml  # type: ignore[import-untyped]
-
     for name in names:
         file = directory.child(f"{_META}/{name}")
         if not file.is_file():
             continue
-        try:
-            content = yaml.safe_load(file.read())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise DataError(f"{key}={file.url}: is no valid YAML ({error})") from error
+        content = read_yaml(file, key=key)
         if isinstance(content, dict):
             return content
         raise DataError(f"{key}={file.url}: must hold a mapping")

@@ -10,7 +10,7 @@ from data.errors import DataError
 from data.files import metadataset, prepared
 from data.files.kinds import kind_of, known_suffixes
 from data.files.leaves import Leaf, Leaves, Storage
-from data.files.places import Place, is_pattern, place, split_pattern
+from data.files.places import Place, WrongUrl, is_pattern, place, split_pattern
 from data.files.splits import by_split
 
 # What Hugging Face's library writes beside the data, in files of a kind that data has too.
@@ -53,17 +53,22 @@ def _joined(found: Iterable[Storage], split: str) -> Callable[[], Leaves]:
     return lambda: tuple(leaf for part in parts for leaf in part())
 
 
-def _locate(path: str, key: str) -> Storage:
+def _locate(path: str, key: str, trail: metadataset.Trail = ()) -> Storage:
     try:
         start = place(path)
         if start.is_file():
-            return _of_file(start, key)
+            return _of_file(start, key, trail)
         if start.is_dir():
             return _of_directory(start, key)
         if is_pattern(path):
             return _of_pattern(path, key)
+    except WrongUrl as error:
+        raise DataError(f"{key}={path}: {error}") from error
     except OSError as error:
-        raise DataError(f"{key}={path} cannot be read ({error.strerror or error})") from error
+        raise DataError(
+            f"{key}={error.filename or path} cannot be read ({error.strerror or error}); set {key} "
+            "to what is there and may be read"
+        ) from error
     if start.local is not None and start.local.exists():
         raise DataError(f"{key}={start.url} is not a regular file; set {key} to one that is")
     raise DataError(
@@ -72,9 +77,9 @@ def _locate(path: str, key: str) -> Storage:
     )
 
 
-def _of_file(file: Place, key: str) -> Storage:
+def _of_file(file: Place, key: str, trail: metadataset.Trail) -> Storage:
     if metadataset.is_metadataset(file.name):
-        splits = metadataset.read(file, key=key, locate=lambda path: _locate(path, key))
+        splits = metadataset.read(file, key=key, locate=_locate, trail=trail)
         return Storage(url=file.url, splits=splits)
     return Storage(url=file.url, whole=_leaf([file]))
 
@@ -85,7 +90,8 @@ def _of_directory(directory: Place, key: str) -> Storage:
     files = {path: file for path, file in directory.files().items() if _has_records(path)}
     if not files:
         raise DataError(
-            f"{key}={directory.url}: holds no files of records; known are {known_suffixes()}"
+            f"{key}={directory.url}: holds no files of records; known are {known_suffixes()}; set "
+            f"{key} to another directory, or to a file"
         )
     splits = by_split(files, key=key, root=directory.url)
     if splits is None:
@@ -100,7 +106,10 @@ def _of_pattern(path: str, key: str) -> Storage:
     start = place(root)
     found = [file for file in start.matches(pattern) if file.is_file() and kind_of(file.name)]
     if not found:
-        raise DataError(f"{key}={path}: no file of records fits; known are {known_suffixes()}")
+        raise DataError(
+            f"{key}={path}: no file of records fits; known are {known_suffixes()}; change the "
+            "pattern"
+        )
     return Storage(url=path, whole=_leaf(found))
 
 

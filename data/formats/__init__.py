@@ -8,6 +8,7 @@ A format is a module of this package; there is no list of them.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 
 from data import notes
 from data.conversation import BadRecord, Parsed
-from data.errors import DataError
+from data.errors import DataError, first_line, show
 from data.formats.base import Format, decode
 
 AUTO = "auto"
@@ -77,9 +78,14 @@ def check_format(name: str, columns: Mapping[str, str], *, prefix: str = "data."
     for key, own in columns.items():
         if key not in allowed:
             raise DataError(
-                f"{prefix}columns={{{key}: {own}}}: {key} is no key of "
+                f"{prefix}columns={show({key: own})}: {key} is no key of "
                 f"{'any format' if name == AUTO else f'the format {name}'}; on the left of a colon "
                 f"stands one of {', '.join(allowed)}, on the right your data's name for it"
+            )
+        if not isinstance(own, str):
+            raise DataError(
+                f"{prefix}columns={show({key: own})}: on the right of a colon stands one key of "
+                f"your data's, {{{key}: question}}"
             )
 
 
@@ -101,25 +107,40 @@ def load_format(name: str, *, prefix: str = "data.") -> Format:
     Raises:
         DataError: there is none.
     """
-    if "." not in name:
-        if name not in _known():
-            raise DataError(
-                f"{prefix}format={name}: there is no such format; choose {AUTO}, "
-                f"{', '.join(_known())}, or name a module of your own, package.module"
-            )
+    if name in _known():
         return _known()[name]
+    setting = f"{prefix}format={name}"
+    if "." not in name or not all(name.split(".")):
+        raise DataError(
+            f"{setting}: there is no such format; choose {AUTO}, {', '.join(_known())}, or name a "
+            "module of your own, package.module"
+        )
     try:
         module = importlib.import_module(name)
     except ImportError as error:
         raise DataError(
-            f"{prefix}format={name}: cannot be imported ({error}); a module of your own must be on "
-            "PYTHONPATH"
+            f"{setting}: cannot be imported ({error}); a module of your own must be on PYTHONPATH"
         ) from error
+    except Exception as error:  # the module is the user's own, and may raise anything
+        raise DataError(
+            f"{setting}: cannot be imported ({type(error).__name__}: {first_line(error)}); mend "
+            "the module"
+        ) from error
+    return _own_format(module, setting)
+
+
+def _own_format(module: Any, setting: str) -> Format:
     found = _formats_in(module)
     if len(found) != 1:
         raise DataError(
-            f"{prefix}format={name}: must hold one subclass of data.formats.base.Format, and holds "
-            f"{len(found)}"
+            f"{setting}: must hold one subclass of data.formats.base.Format, and holds {len(found)}"
+        )
+    if inspect.isabstract(found[0]):
+        raise DataError(f"{setting}: {found[0].__name__} must define parse, and does not")
+    if not isinstance(getattr(found[0], "keys", None), tuple | list):
+        raise DataError(
+            f"{setting}: {found[0].__name__}.keys must be the keys of a record that it reads, "
+            "('question', 'answer')"
         )
     return found[0]()
 

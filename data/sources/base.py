@@ -78,20 +78,20 @@ class DataSource(ABC):
             raise ValueError(str(error)) from error
         if not 0 <= self.val_fraction < 1:
             raise ValueError(
-                f"data.val_fraction={self.val_fraction} must be at least 0 and below 1"
+                f"data.val_fraction={self.val_fraction}: must be at least 0 and below 1"
             )
         if self.max_bad_fraction is not None and not 0 <= self.max_bad_fraction <= 1:
             raise ValueError(
-                f"data.max_bad_fraction={self.max_bad_fraction} must be from 0 to 1, or null to go "
-                "on whatever the data holds"
+                f"data.max_bad_fraction={self.max_bad_fraction}: must be from 0 to 1, or null to "
+                "go on whatever the data holds"
             )
         if self.limit is not None and self.limit < 2:
             raise ValueError(
-                f"data.limit={self.limit} must be at least 2, to have one conversation to train on "
-                "and one to validate on, or null for all"
+                f"data.limit={self.limit}: must be at least 2, to have one conversation to train "
+                "on and one to validate on, or null for all"
             )
         if self.num_workers < 0:
-            raise ValueError(f"data.num_workers={self.num_workers} must be at least 0")
+            raise ValueError(f"data.num_workers={self.num_workers}: must be at least 0")
 
     @abstractmethod
     def prepare(self) -> PreparedData:
@@ -109,4 +109,4 @@ def _member[E: Enum](choices: type[E], name: str, value: E | str) -> E:
         return choices(value)
     except ValueError:
         allowed = ", ".join(str(choice.value) for choice in choices)
-        raise ValueError(f"data.{name}={value!r} is unknown; allowed: {allowed}") from None
+        raise ValueError(f"data.{name}={value}: must be one of {allowed}") from None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from data.errors import DataError
+from data.files.places import expanded
 from data.jsonl import open_jsonl, split_by_conversation, write_atomically, write_jsonl
 from data.sources.base import Counts, DataSource, PreparedData
 
@@ -44,18 +45,15 @@ class ChitchatSource(DataSource):
             DataError: the package is not installed, or the cache cannot be written.
         """
         source, version = _locate()
-        folder = Path(self.cache_dir).expanduser() / f"chitchat-{version}"
-        path = folder / "chitchat.jsonl"
-        counts = _cached_counts(folder)
-        if counts is None:
-            try:
-                counts = _build(source, folder)
-            except OSError as error:
-                raise DataError(
-                    f"data.cache_dir={self.cache_dir}: cannot prepare {path} ({error}); "
-                    "set data.cache_dir to a directory that can be written"
-                ) from error
-        file = open_jsonl(path, key="data.cache_dir")
+        try:
+            folder = expanded(self.cache_dir) / f"chitchat-{version}"
+            counts = _cached_counts(folder) or _build(source, folder)
+        except OSError as error:
+            raise DataError(
+                f"data.cache_dir={self.cache_dir}: cannot prepare chitchat.jsonl in it ({error}); "
+                "set data.cache_dir to a directory that can be written"
+            ) from error
+        file = open_jsonl(folder / "chitchat.jsonl", key="data.cache_dir")
         train, val = split_by_conversation(file, self.val_fraction, limit=self.limit)
         return PreparedData(train=train, val=val, name="chitchat", notes=counts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from data.errors import show
 from data.sources.files import StoredSource
 from data.sources.sets import SetSettings
 
@@ -28,6 +29,6 @@ class MixtureSource(StoredSource):
         sets = [self.sets] if isinstance(self.sets, str | dict) else self.sets
         if not isinstance(sets, list) or not sets:
             raise ValueError(
-                f"data.sets={sets} must be a list, [{{path: a.jsonl, weight: 2}}, b.jsonl]"
+                f"data.sets={show(sets)}: must be a list, [{{path: a.jsonl, weight: 2}}, b.jsonl]"
             )
         return [SetSettings.of(entry, number) for number, entry in enumerate(sets)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -15,8 +15,9 @@ from data.errors import DataError
 from data.files.index import JsonlFile
 from data.files.leaves import Leaf, Storage
 from data.files.open import open_file
+from data.files.places import Place
 from data.files.storage import locate
-from data.jsonl import Records, empty
+from data.jsonl import Records
 from data.sources.sets import SetSettings
 from data.windows import Share
 
@@ -29,6 +30,7 @@ class Part:
         files: in order.
         rows: int64 ``[n]`` for each file, indices into its rows.
         settings: of the set it belongs to.
+        what: what messages call it.
         times: how often each row comes in an epoch; where there is no ``proportion``.
         proportion: instead, the part's share of all rows of its set in an epoch.
     """
@@ -36,6 +38,7 @@ class Part:
     files: tuple[JsonlFile, ...]
     rows: tuple[npt.NDArray[np.int64], ...]
     settings: SetSettings
+    what: str
     times: float
     proportion: float | None
 
@@ -105,9 +108,9 @@ class Library:
         return parts
 
     def _part(self, leaf: Leaf, settings: SetSettings) -> Part:
-        files = tuple(
-            self._open(place.url, leaf, i, settings) for i, place in enumerate(leaf.files)
-        )
+        origin = leaf.origin or f"{settings.key}="
+        files = tuple(self._open(place, origin) for place in leaf.files)
+        what = _what(leaf, origin)
         rows = []
         for place, file in zip(leaf.files, files, strict=True):
             kept = np.arange(len(file), dtype=np.int64)
@@ -117,16 +120,25 @@ class Library:
             rows.append(kept)
         return Part(
             files=files,
-            rows=_subset(rows, leaf, settings.key),
+            rows=_subset(rows, leaf, what),
             settings=settings,
+            what=what,
             times=1.0 if leaf.times is None else leaf.times,
             proportion=leaf.proportion,
         )
 
-    def _open(self, url: str, leaf: Leaf, i: int, settings: SetSettings) -> JsonlFile:
-        if url not in self._opened:
-            self._opened[url] = open_file(leaf.files[i], self.cache_dir, key=settings.key)
-        return self._opened[url]
+    def _open(self, place: Place, origin: str) -> JsonlFile:
+        if place.url not in self._opened:
+            what = f"{origin}{place.url}"
+            self._opened[place.url] = open_file(place, self.cache_dir, what=what)
+        return self._opened[place.url]
+
+
+def _what(leaf: Leaf, origin: str) -> str:
+    if not leaf.files:
+        return origin.rstrip("=: ")
+    more = len(leaf.files) - 1
+    return f"{origin}{leaf.files[0].url}" + (f" and {more:,} more" if more else "")
 
 
 def records_of(parts: Sequence[Part]) -> Records:
@@ -168,8 +180,8 @@ def weighted(parts: Sequence[Part], records: Records) -> Records:
     Raises:
         DataError: a weight leaves nothing of a part, or a row is in two parts.
     """
-    _refuse_repeated(records)
     part_of_file = np.repeat(np.arange(len(parts)), [len(part.files) for part in parts])
+    _refuse_repeated(records, [parts[i].settings.key for i in part_of_file.tolist()])
     counts = np.bincount(part_of_file[records.file_of], minlength=len(parts)).tolist()
     totals: Counter[str] = Counter()
     for part, count in zip(parts, counts, strict=True):
@@ -182,11 +194,7 @@ def weighted(parts: Sequence[Part], records: Records) -> Records:
             wanted = part.settings.weight * part.proportion * totals[part.settings.key]
         per_epoch = int(wanted + 0.5)
         if (count and not per_epoch) or (part.proportion is not None and not count):
-            raise DataError(
-                f"{part.settings.key}: {part.files[0].name} has {count:,} conversations to train "
-                f"on, and with its weight {per_epoch:,} would come in an epoch; change the weight "
-                "or leave it out"
-            )
+            raise _without_share(part, count)
         if count:
             shares.append(Share(rows=count, per_epoch=per_epoch))
     if all(share.per_epoch == share.rows for share in shares):
@@ -194,16 +202,35 @@ def weighted(parts: Sequence[Part], records: Records) -> Records:
     return records.weighted(tuple(shares))
 
 
+def _without_share(part: Part, count: int) -> DataError:
+    if not count:
+        return DataError(
+            f"{part.what}: has no conversations to train on, and can have no share of a blend; "
+            "take it out of the blend, or raise data.limit where that is set"
+        )
+    own = part.settings
+    if part.proportion is None and part.times == 1:
+        key = own.split_key.replace("split", "weight")
+        weight = f"{key}={own.weight:g}"
+        advice = f"set {key} to {1 / count:.2g} or more"
+    else:
+        weight, advice = "its weight", "raise that, or data.limit where it is set"
+    return DataError(
+        f"{part.what}: of its {count:,} conversations, {weight} leaves none in an epoch; {advice}, "
+        "or leave the data set out"
+    )
+
+
 def _subset(
-    rows: list[npt.NDArray[np.int64]], leaf: Leaf, key: str
+    rows: list[npt.NDArray[np.int64]], leaf: Leaf, what: str
 ) -> tuple[npt.NDArray[np.int64], ...]:
     sizes = [part.size for part in rows]
     try:
         start, stop = leaf.subset.range(sum(sizes))
     except ValueError as error:
         raise DataError(
-            f"{key}: the subset from record {leaf.subset.start} to {leaf.subset.stop} cannot be "
-            f"taken of {leaf.files[0].url}, {error}"
+            f"{what}: the subset from record {leaf.subset.start} to {_end(leaf)} cannot be taken "
+            f"of it, {error}; change the subset"
         ) from error
     narrowed = []
     first = 0
@@ -213,22 +240,41 @@ def _subset(
     return tuple(narrowed)
 
 
-def _refuse_without_records(parts: Iterable[Part], url: str, key: str) -> None:
+def _end(leaf: Leaf) -> str:
+    return "end" if leaf.subset.stop is None else str(leaf.subset.stop)
+
+
+def _refuse_without_records(parts: Sequence[Part], url: str, key: str) -> None:
     files = [file for part in parts for file in part.files]
     if not any(len(file) for file in files):
-        raise empty(f"{key}={url}", key)
+        what, why = f"{key}={url}", "there are no files, or all are empty or blank"
+        if len(files) == 1:
+            what, why = next(part.what for part in parts if part.files), "it is empty or blank"
+        raise DataError(f"{what} holds no conversations, {why}; set {key} to files with records")
+    if not any(map(len, parts)):
+        raise DataError(
+            f"{key}={url}: all its records are excluded, or outside of its subset; change these"
+        )
     if all(file.damage and len(file) == 1 for file in files if len(file)):
         file = next(file for file in files if file.damage)
-        raise DataError(f"{key}={url} cannot be used: {file.damage} ({file.source_id(0)})")
+        raise DataError(
+            f"{key}={url} cannot be used: {file.damage} ({file.source_id(0)}); mend it, or set "
+            f"{key} to other files"
+        )
 
 
-def _refuse_repeated(records: Records) -> None:
+def _refuse_repeated(records: Records, keys: Sequence[str]) -> None:
+    """Refuse a row that comes twice; ``keys`` are those of the sets that the files are of."""
     number = {id(file): i for i, file in enumerate(records.files)}
     file_of = np.array([number[id(file)] for file in records.files])[records.file_of]
     pairs = np.stack([file_of, records.rows], axis=1)
     _, first, times = np.unique(pairs, axis=0, return_index=True, return_counts=True)
     if times.size and times.max() > 1:
-        twice = records.source_id(int(first[times > 1][0]))
+        twice = int(first[times > 1][0])
+        here = np.flatnonzero((pairs == pairs[twice]).all(axis=1))
+        found = list(dict.fromkeys(keys[int(records.file_of[row])] for row in here))
+        holds = f"{found[0]}: holds" if len(found) == 1 else f"{' and '.join(found)}: hold"
         raise DataError(
-            f"data.sets: {twice} is in two of them; name each file once, and give it a weight"
+            f"{holds} {records.source_id(twice)} twice; name each file once, and where it is to "
+            "come more often, in data.sets with a weight"
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data.errors import DataError
+from data.errors import DataError, show, unknown_key
 from data.formats import check_format
 
 _KEYS = ("path", "weight", "format", "columns", "split")
@@ -46,22 +46,24 @@ class SetSettings:
             node = {"path": node}
         if not isinstance(node, dict):
             raise ValueError(
-                f"{key}={node}: must be a path, or a mapping, {{path: a.jsonl, weight: 2}}"
+                f"{key}={show(node)}: must be a path, or a mapping, {{path: a.jsonl, weight: 2}}"
             )
         for name, value in node.items():
             if name not in _KEYS:
-                raise ValueError(
-                    f"{key}.{name}={value}: there is no such key. Keys in {key}: {', '.join(_KEYS)}"
-                )
+                raise ValueError(unknown_key(f"{key}.{name}", value, _KEYS))
         weight = node.get("weight", 1)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
-            raise ValueError(f"{key}.weight={weight} must be a number above 0")
+            raise ValueError(
+                f"{key}.weight={show(weight)}: must be a number above 0 and below 1,000,000"
+            )
         columns = node.get("columns")
         if columns is not None and not isinstance(columns, dict):
-            raise ValueError(f"{key}.columns={columns} must be a mapping, {{prompt: question}}")
+            raise ValueError(
+                f"{key}.columns={show(columns)}: must be a mapping, {{prompt: question}}"
+            )
         for name in ("format", "split"):
             if not isinstance(node.get(name), str | None):
-                raise ValueError(f"{key}.{name}={node[name]} must be text")
+                raise ValueError(f"{key}.{name}={show(node[name])}: must be text")
         try:
             check_format(node.get("format") or "auto", columns or {}, prefix=f"{key}.")
         except DataError as error:
@@ -87,8 +89,7 @@ def check_path(path: Any, key: str) -> str | list[str]:
         return path
     if isinstance(path, list) and path and all(isinstance(one, str) and one for one in path):
         return path
-    shown = "null" if path is None else path
     raise ValueError(
-        f"{key}={shown} must be a file, a directory, a pattern such as 'chats/*.jsonl', or a list "
-        "of these"
+        f"{key}={show(path)}: must be a file, a directory, a pattern such as 'chats/*.jsonl', or a "
+        "list of these"
     )

@@ -112,7 +112,10 @@ class HuggingFaceTokenizer:
         try:
             self.write(self.name, self.template, directory)
         except OSError as error:
-            raise DataError(f"{directory}: cannot be written ({error.strerror})") from error
+            raise DataError(
+                f"{directory}: cannot be written ({error.strerror or error}); the tokenizer needs "
+                "a directory that can be, and room in it"
+            ) from error
 
     @cached_property
     def frame(self) -> Frame | None:

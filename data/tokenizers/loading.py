@@ -13,13 +13,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data.errors import DataError
+from data.errors import DataError, first_line
+from data.files.places import expanded
 from data.tokenizers.hugging_face import HuggingFaceTokenizer
 from data.tokenizers.special import SpecialTokens
 from data.tokenizers.template import ChatTemplate, check_args, read_template
+
+_ALLOWED = (
+    "set data.tokenizer to a directory with a tokenizer's files, the id of a model on the Hub, a "
+    "GGUF file, or bytes"
+)
 
 
 def load(
@@ -56,7 +63,7 @@ def load(
             i for i in (pretrained.pad_token_id, pretrained.eos_token_id, 0) if i is not None
         ),
         vocab_size=1 + max(backend.get_vocab(with_added_tokens=True).values()),
-        write=write,
+        write=partial(write, key),
     )
     _check_end(tokenizer)
     return tokenizer
@@ -81,21 +88,26 @@ def load_pretrained(name: str, key: str) -> Any:
 
         return AutoTokenizer.from_pretrained(**where, trust_remote_code=False)
     except Exception as error:  # from readers of many formats, in three libraries
-        said = str(error).strip().partition("\n")[0]
+        said = first_line(error)
         raise DataError(
-            f"{key}={name}: no tokenizer can be loaded from there ({said}); set data.tokenizer to "
-            "a directory with a tokenizer's files, the id of a model on the hub, or a GGUF file"
+            f"{key}={name}: no tokenizer can be loaded from there ({said}); {_ALLOWED}"
         ) from error
 
 
-def write(name: str, template: ChatTemplate, directory: Path) -> None:
+def write(key: str, name: str, template: ChatTemplate, directory: Path) -> None:
     """Write the files of a tokenizer, with another template.
+
+    Args:
+        key: the setting that holds ``name``, for messages.
+        name: a directory, a hub id or a GGUF file.
+        template: to be the tokenizer's own.
+        directory: to write to.
 
     Raises:
         DataError: the tokenizer is no longer where it was.
         OSError: the directory cannot be written.
     """
-    pretrained = load_pretrained(name, "data.tokenizer")
+    pretrained = load_pretrained(name, key)
     sources = dict(template.sources)
     pretrained.chat_template = sources if len(sources) > 1 else sources["default"]
     pretrained.save_pretrained(str(directory))
@@ -103,10 +115,16 @@ def write(name: str, template: ChatTemplate, directory: Path) -> None:
 
 def _locate(name: str, key: str) -> dict[str, Any]:
     """What ``from_pretrained`` needs to be told of where it is."""
-    path = Path(name).expanduser()
-    if path.is_dir():
+    try:
+        path = expanded(name)
+        is_dir, is_file = path.is_dir(), path.is_file()
+    except OSError as error:
+        raise DataError(
+            f"{key}={name}: cannot be read ({error.strerror or error}); {_ALLOWED}"
+        ) from error
+    if is_dir:
         return {"pretrained_model_name_or_path": str(path), "local_files_only": True}
-    if path.is_file():
+    if is_file:
         if path.suffix == ".gguf":
             folder = str(path.absolute().parent)
             return {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
@@ -114,7 +132,7 @@ def _locate(name: str, key: str) -> dict[str, Any]:
             f"{key}={name}: is a file; set {key} to the directory it is in, or to a GGUF file"
         )
     if name.startswith(("/", ".", "~")) or name.endswith(".gguf") or name.count("/") > 1:
-        raise DataError(f"{key}={name}: does not exist")
+        raise DataError(f"{key}={name}: does not exist; {_ALLOWED}")
     return {"pretrained_model_name_or_path": name}
 
 

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from data.errors import DataError
+from data.files.places import expanded
 from data.targets import Span
 from data.tokenizers.base import Unrenderable
 
@@ -121,9 +121,9 @@ def read_template(path: str) -> str:
         DataError: there is no such file, or it cannot be read.
     """
     try:
-        return Path(path).expanduser().read_text("utf-8")
+        return expanded(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        why = (error.strerror or error) if isinstance(error, OSError) else "it is not UTF-8"
         raise DataError(
             f"data.chat_template={path}: cannot be read ({why}); set it to a Jinja file, or to "
             "null for the tokenizer's own template"

@@ -25,6 +25,8 @@ _SCALARS = {
 }  # fmt: skip
 _FLOAT32, _STRING, _ARRAY = 6, 8, 9
 _VERSIONS = (2, 3)
+_FETCH = "fetch it again, or name another"
+DAMAGED = f"is cut short or damaged; {_FETCH}"
 
 # Metadata, less the architecture in front, and the key of a configuration that it is.
 _KEYS = {
@@ -97,30 +99,35 @@ class Header:
         return next((f for f in FAMILIES if f.gguf is not None and f.gguf == named), None)
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path, init_from: str) -> Header:
     """The header of a file.
+
+    Args:
+        path: of the file.
+        init_from: as configured, for messages.
 
     Raises:
         ValueError: it is no GGUF file, or is cut short.
     """
-    status = path.stat()
-    if status.st_size == 0:
-        raise ValueError(f"init_from: {path} is no GGUF file")
-    return _read_header(path.resolve(), status.st_mtime_ns, status.st_size)
+    try:
+        status = path.stat()
+        if status.st_size == 0:
+            raise ValueError(f"is no GGUF file, but empty; {_FETCH}")
+        return _read_header(path.resolve(), status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        why = f"cannot be read ({error.strerror or error}); make it readable for this user"
+        raise ValueError(f"init_from={init_from}: {why}") from error
+    except ValueError as error:
+        raise ValueError(f"init_from={init_from}: {error}") from error
 
 
 @lru_cache(maxsize=4)  # until the file changes: settings, checks and weights each want it
 def _read_header(path: Path, changed_ns: int, size: int) -> Header:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            header = _Scanner(data).header()
-    except (struct.error, UnicodeDecodeError, KeyError) as error:
-        raise ValueError(f"init_from: {path} is cut short or damaged") from error
-    except OSError as error:
-        raise ValueError(f"init_from: {path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ValueError(f"init_from: {path} {error}") from error
-    return header
+            return _Scanner(data).header()
+    except (struct.error, UnicodeDecodeError, KeyError, OverflowError) as error:
+        raise ValueError(DAMAGED) from error
 
 
 class _Scanner:
@@ -133,13 +140,17 @@ class _Scanner:
     def header(self) -> Header:
         magic, version = self._take("4sI")
         if magic != b"GGUF":
-            raise ValueError("is no GGUF file")
+            raise ValueError(f"is no GGUF file; {_FETCH}")
         if version not in _VERSIONS:
-            raise ValueError(f"is GGUF of version {version}; 2 and 3 can be read")
+            raise ValueError(
+                f"is GGUF of version {version}; 2 and 3 can be read, so convert the model again"
+            )
         tensors, entries = self._take("QQ")
         metadata = {self._text(): self._value(*self._take("I")) for _ in range(entries)}
         found = [self._entry() for _ in range(tensors)]
-        alignment = int(metadata.get("general.alignment", 32))
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(DAMAGED)
         start = -(-self.at // alignment) * alignment
         placed = {
             name: Entry(shape=shape, kind=kind, start=start + offset)
@@ -188,10 +199,11 @@ def gguf_config(path: Path, init_from: str) -> dict[str, Any]:
     """The header as a configuration of Hugging Face's.
 
     Raises:
-        ValueError: as :func:`read_header`; or the rotary scaling is stored in a way that cannot be
-            built here.
+        ValueError: as :func:`read_header`; or it is a part of a file, or the rotary scaling is
+            stored in a way that cannot be built here.
     """
-    header = read_header(path)
+    header = read_header(path, init_from)
+    _refuse_part(header, init_from)
     metadata, prefix = header.metadata, header.metadata.get("general.architecture", "")
     family = header.family
     config: dict[str, Any] = {
@@ -210,6 +222,16 @@ def gguf_config(path: Path, init_from: str) -> dict[str, Any]:
         config["head_dim"] = metadata[f"{prefix}.rope.dimension_count"]
     config["rope_scaling"] = _scaling(header, prefix, init_from)
     return config
+
+
+def _refuse_part(header: Header, init_from: str) -> None:
+    """Of a file that was split the first part holds the settings, and none all the tensors."""
+    parts = header.metadata.get("split.count")
+    if isinstance(parts, int) and parts > 1:  # joined again, it says 0
+        raise ValueError(
+            f"init_from={init_from}: is one of {parts} parts of a GGUF file; join them with "
+            "llama.cpp's llama-gguf-split --merge, and name what it writes"
+        )
 
 
 def _scaling(header: Header, prefix: str, init_from: str) -> dict[str, Any] | None:
@@ -234,6 +256,6 @@ def hf_name(name: str) -> str:
     stem, _, suffix = name.rpartition(".")
     prefix, part = "", stem
     if stem.startswith("blk."):
-        _, layer, part = stem.split(".", 2)
+        layer, _, part = stem.removeprefix("blk.").partition(".")
         prefix = f"model.layers.{layer}."
     return f"{prefix}{_NAMES[part]}.{suffix}" if part in _NAMES else name

@@ -16,6 +16,7 @@ from models.shapes import GPTShape
 # Tables of rotary frequencies that old checkpoints carry: they follow from the configuration.
 _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 _SHOWN = 3
+_MISMATCH = "weights and configuration are not of one model, so fetch both again"
 
 
 def check_weights(shape: GPTShape) -> None:
@@ -75,7 +76,7 @@ def _match(shape: GPTShape, source: TensorSource) -> None:
         if found[name] != size:
             raise ValueError(
                 f"init_from={shape.init_from}: {name} is {_by(found[name])}, and its configuration "
-                f"makes it {_by(size)}"
+                f"makes it {_by(size)}; {_MISMATCH}"
             )
 
 
@@ -85,7 +86,7 @@ def _refuse(
     if names:
         listed = ", ".join(f"{n} ({_by(shapes[n])})" for n in names[:_SHOWN])
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise ValueError(f"init_from={shape.init_from}: {what} {listed}{more}")
+        raise ValueError(f"init_from={shape.init_from}: {what} {listed}{more}; {_MISMATCH}")
 
 
 def _check_tied(shape: GPTShape, source: TensorSource) -> None:
@@ -94,7 +95,7 @@ def _check_tied(shape: GPTShape, source: TensorSource) -> None:
     if not torch.equal(embedding, output):
         raise ValueError(
             f"init_from={shape.init_from}: lm_head.weight differs from model.embed_tokens.weight, "
-            "and its configuration has tie_word_embeddings=true"
+            "and its configuration has tie_word_embeddings=true; correct the one that is wrong"
         )
 
 

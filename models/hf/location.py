@@ -21,10 +21,15 @@ def locate(init_from: str, *, weights: bool = False) -> Path:
     Raises:
         ValueError: there is nothing of that name.
     """
-    path = Path(init_from).expanduser()
-    if path.is_dir():
+    if not init_from:  # as a path it would be the directory that the program was started in
+        raise ValueError(
+            "init_from=: must name a directory as transformers saves it, a model on the Hugging "
+            "Face Hub, or a GGUF file"
+        )
+    path, is_dir, is_file = _look_at(init_from)
+    if is_dir:
         return path
-    if path.is_file():
+    if is_file:
         if path.suffix == ".gguf":
             return path
         raise ValueError(
@@ -39,24 +44,52 @@ def locate(init_from: str, *, weights: bool = False) -> Path:
     )
 
 
+def _look_at(init_from: str) -> tuple[Path, bool, bool]:
+    """The path, and whether it is a directory or a file."""
+    try:
+        path = Path(init_from).expanduser()
+        return path, path.is_dir(), path.is_file()
+    except RuntimeError as error:  # from expanduser
+        raise ValueError(
+            f"init_from={init_from}: there is no such home directory; write the path without ~"
+        ) from error
+    except OSError as error:  # no permission on the way there, a name that is too long
+        raise ValueError(
+            f"init_from={init_from}: cannot be read ({error.strerror or error}); name a directory "
+            "or a GGUF file that this user may read"
+        ) from error
+
+
 def _from_hub(name: str, weights: bool) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub import errors
 
     patterns = _CONFIG_FILES + (_WEIGHT_FILES if weights else [])
+    cache = huggingface_hub.constants.HF_HUB_CACHE
+    advice = f"fetch it where there is a network (hf download {name}), or name a directory"
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         why = "the Hub gives it to those only whom its owner admits; ask for that there, then run "
         raise ValueError(f"init_from={name}: {why}hf auth login") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
-            f"init_from={name}: neither a directory here nor a model on the Hugging Face Hub"
+            f"init_from={name}: neither a directory here nor a model on the Hugging Face Hub; "
+            "correct the name, or run hf auth login if the model is private"
         ) from error
-    except OSError as error:
-        cache = huggingface_hub.constants.HF_HUB_CACHE
+    except Exception as error:  # its own, its HTTP library's and the system's have no common class
+        is_missing = isinstance(error, errors.LocalEntryNotFoundError)
+        cause = error.__cause__ if is_missing else error
+        if is_missing and not isinstance(cause, errors.HfHubHTTPError):
+            why = f"is not in the Hub's cache ({cache}), and the Hub cannot be reached; {advice}"
+            raise ValueError(f"init_from={name}: is no directory here, {why}") from error
         raise ValueError(
-            f"init_from={name}: is no directory here, is not in the Hub's cache ({cache}), and the "
-            f"Hub cannot be reached; fetch it where there is a network (hf download {name}), or "
-            "name a directory"
+            f"init_from={name}: cannot be fetched from the Hub into its cache at {cache} "
+            f"({_said(cause)}); mend that, or {advice}"
         ) from error
+
+
+def _said(error: BaseException | None) -> str:
+    """What an error says, without the advice that the Hub's client writes below."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or str(error).strip().partition("\n")[0]

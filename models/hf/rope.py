@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from models.hf.config import Section
 from models.rope_scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -14,7 +15,7 @@ from models.rope_scaling import (
 )
 
 
-def read_scaling(rope: Mapping[str, Any], context_length: int) -> RopeScaling | None:
+def read_scaling(rope: Section, context_length: int) -> RopeScaling | None:
     """The scaling that ``rope_scaling``, or ``rope_parameters``, describes.
 
     Args:
@@ -22,33 +23,39 @@ def read_scaling(rope: Mapping[str, Any], context_length: int) -> RopeScaling | 
         context_length: the model's, in tokens; the original one where the section has none.
 
     Raises:
-        ValueError: a kind that is not known, or one that lacks a number; says which.
+        ValueError: a kind that is not known, or one with a number that cannot be; says which.
     """
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    original = rope.get("original_max_position_embeddings") or context_length
+    kind = rope.values.get("rope_type", rope.values.get("type", "default"))
     if kind == "default":
         return None
+    if kind not in ("linear", "llama3", "yarn"):
+        raise rope.refusal(
+            "rope_type", kind, "of the scalings linear, llama3 and yarn can be built here"
+        )
     if kind == "linear":
-        return LinearScaling(factor=_number(rope, "factor"))
+        return _built(rope, LinearScaling, {"factor": rope.number("factor")})
+    original = rope.whole("original_max_position_embeddings", context_length)
     if kind == "llama3":
-        return Llama3Scaling(
-            factor=_number(rope, "factor"),
-            low_freq_factor=_number(rope, "low_freq_factor"),
-            high_freq_factor=_number(rope, "high_freq_factor"),
-            original_context_length=int(original),
-        )
-    if kind == "yarn":
-        if rope.get("factor") is None:
-            rope = {**rope, "factor": context_length / original}
-        return YarnScaling(
-            factor=_number(rope, "factor"),
-            original_context_length=int(original),
-            attention_factor=_yarn_attention(rope),
-            beta_fast=float(rope.get("beta_fast") or 32),
-            beta_slow=float(rope.get("beta_slow") or 1),
-            truncate=bool(rope.get("truncate", True)),
-        )
-    raise ValueError(f"rope_type={kind}: of the scalings linear, llama3 and yarn can be built here")
+        names = ("factor", "low_freq_factor", "high_freq_factor")
+        settings = {name: rope.number(name) for name in names}
+        return _built(rope, Llama3Scaling, {**settings, "original_context_length": original})
+    factor = rope.number("factor", context_length / original)
+    yarn: dict[str, Any] = {
+        "factor": factor,
+        "original_context_length": original,
+        "attention_factor": _yarn_attention(rope, factor),
+        "beta_fast": rope.number("beta_fast", 0) or 32.0,
+        "beta_slow": rope.number("beta_slow", 0) or 1.0,
+        "truncate": bool(rope.get("truncate", True)),
+    }
+    return _built(rope, YarnScaling, yarn)
+
+
+def _built(rope: Section, scaling: type[RopeScaling], settings: Mapping[str, Any]) -> RopeScaling:
+    try:
+        return scaling(**settings)
+    except ValueError as error:
+        raise rope.refused(error) from error
 
 
 def write_scaling(scaling: RopeScaling | None) -> dict[str, Any] | None:
@@ -82,19 +89,10 @@ def write_scaling(scaling: RopeScaling | None) -> dict[str, Any] | None:
     )
 
 
-def _yarn_attention(rope: Mapping[str, Any]) -> float | None:
-    given = rope.get("attention_factor")
-    if given is not None:
-        return float(given)
-    numerator, denominator = rope.get("mscale"), rope.get("mscale_all_dim")
+def _yarn_attention(rope: Section, factor: float) -> float | None:
+    if rope.get("attention_factor") is not None:
+        return rope.number("attention_factor")
+    numerator, denominator = rope.number("mscale", 0), rope.number("mscale_all_dim", 0)
     if not (numerator and denominator):
         return None
-    factor = _number(rope, "factor")
     return yarn_attention(factor, numerator) / yarn_attention(factor, denominator)
-
-
-def _number(rope: Mapping[str, Any], key: str) -> float:
-    value = rope.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{key}={value}: must be a number")
-    return float(value)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.hf.config import read_config
+from models.hf.config import Section, read_config
 from models.hf.families import FAMILIES, Family
 from models.hf.rope import read_scaling
+from models.rope_scaling import RopeScaling
 from models.shapes import GPTShape, ModelSource
 
 
@@ -84,7 +85,7 @@ def shape_of(init_from: str, context_length: int | None = None) -> GPTShape:
         ValueError: it cannot be read, or has something that cannot be built here: says which key of
             its configuration has which value.
     """
-    config = _Config(init_from, read_config(init_from))
+    config = Section(init_from, read_config(init_from))
     family = _family(config)
     _refuse_unsupported(config)
     heads = config.whole("num_attention_heads")
@@ -98,72 +99,45 @@ def shape_of(init_from: str, context_length: int | None = None) -> GPTShape:
     context = context_length or longest
     _refuse_window(config, family, context)
     base, scaling = _rotary(config, longest)
-    return GPTShape(
-        num_layers=config.whole("num_hidden_layers"),
-        hidden_size=hidden,
-        ffn_hidden_size=config.whole("intermediate_size"),
-        num_attention_heads=heads,
-        num_query_groups=config.whole("num_key_value_heads", heads),
-        head_dim=config.whole("head_dim", family.head_dim or hidden // heads),
-        context_length=context,
-        vocab_size=config.whole("vocab_size"),
-        vocab_multiple=1,
-        rotary_base=base,
-        rope_scaling=scaling,
-        norm_epsilon=config.number("rms_norm_eps"),
-        tie_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=family.qkv_bias,
-        qk_norm=family.qk_norm,
-        init_std=config.number("initializer_range", 0.02),
-        init_from=init_from,
-    )
+    numbers: dict[str, Any] = {
+        "num_layers": config.whole("num_hidden_layers"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": config.whole("intermediate_size"),
+        "num_attention_heads": heads,
+        "num_query_groups": config.whole("num_key_value_heads", heads),
+        "head_dim": config.whole("head_dim", family.head_dim or hidden // heads),
+        "context_length": context,
+        "vocab_size": config.whole("vocab_size"),
+        "vocab_multiple": 1,
+        "rotary_base": base,
+        "rope_scaling": scaling,
+        "norm_epsilon": config.number("rms_norm_eps"),
+        "tie_embeddings": bool(config.get("tie_word_embeddings", False)),
+        "qkv_bias": family.qkv_bias,
+        "qk_norm": family.qk_norm,
+        "init_std": config.number("initializer_range", 0.02),
+        "init_from": init_from,
+    }
+    try:
+        return GPTShape(**numbers)
+    except ValueError as error:
+        raise config.refused(error) from error
 
 
-class _Config:
-    """A configuration that says where it is from when it is refused."""
-
-    def __init__(self, init_from: str, values: Mapping[str, Any]) -> None:
-        self.init_from = init_from
-        self.values = values
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value; the default where there is none, or null."""
-        value = self.values.get(key)
-        return default if value is None else value
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.refusal(key, value, "it must be a whole number of at least 1")
-        return value
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A number."""
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.refusal(key, value, "it must be a number")
-        return float(value)
-
-    def refusal(self, key: str, value: Any, why: str) -> ValueError:
-        """What a user is told about a value that cannot be used."""
-        return ValueError(
-            f"init_from={self.init_from}: its configuration has {key}={_show(value)}; {why}"
-        )
-
-
-def _family(config: _Config) -> Family:
-    named = config.get("architectures", [])
+def _family(config: Section) -> Family:
+    key = "architectures" if config.get("architectures") else "model_type"
+    given = config.get(key)
+    named = given if isinstance(given, list) else [given]
     for family in FAMILIES:
-        by_type = not named and family.model_type == config.get("model_type")
-        if by_type or family.architecture in named:
+        if getattr(family, "model_type" if key == "model_type" else "architecture") in named:
             return family
-    known = ", ".join(family.architecture for family in FAMILIES)
-    given = named or config.get("model_type")
-    raise config.refusal("architectures", given, f"of all architectures {known} can be built here")
+    known = ", ".join(
+        family.architecture if key == "architectures" else family.model_type for family in FAMILIES
+    )
+    raise config.refusal(key, given, f"of all {known} can be built here")
 
 
-def _refuse_unsupported(config: _Config) -> None:
+def _refuse_unsupported(config: Section) -> None:
     for key in ("quantization_config", "compression_config"):
         if quantised := config.get(key):
             method = quantised.get("quant_method") if isinstance(quantised, Mapping) else quantised
@@ -186,17 +160,19 @@ def _refuse_unsupported(config: _Config) -> None:
         raise config.refusal(key, config.get(key), "mixtures of experts cannot be built here")
 
 
-def _refuse_window(config: _Config, family: Family, context: int) -> None:
+def _refuse_window(config: Section, family: Family, context: int) -> None:
     """Attention that looks back less far than the context; within the window it is ordinary."""
     # A configuration that has the key and null means it; one without it means the class's own.
     window = config.values.get("sliding_window", family.sliding_window)
     used = config.get("use_sliding_window", family.windowed)
     kinds = config.get("layer_types")
+    if kinds is not None and not isinstance(kinds, list):
+        raise config.refusal("layer_types", kinds, "it must be a list")
     if kinds is not None:
         used = used and any(kind != "full_attention" for kind in kinds)
     elif used and "max_window_layers" in config.values:
         used = config.whole("max_window_layers") < config.whole("num_hidden_layers")
-    if used and window is not None and window < context:
+    if used and window is not None and config.whole("sliding_window", window) < context:
         raise config.refusal(
             "sliding_window", window,
             f"attention over a window is not built here; set model.context_length={window} or "
@@ -204,35 +180,31 @@ def _refuse_window(config: _Config, family: Family, context: int) -> None:
         )  # fmt: skip
 
 
-def _rotary(config: _Config, longest: int) -> tuple[float, Any]:
+def _rotary(config: Section, longest: int) -> tuple[float, RopeScaling | None]:
     """Base and scaling; ``rope_parameters`` since transformers 5, two keys before it."""
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(rope, Mapping):
-        raise config.refusal("rope_parameters", rope, "it must be a group of settings")
-    if any(isinstance(value, Mapping) for value in rope.values()):
+    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    values = config.get(name) or {}
+    if not isinstance(values, Mapping):
+        raise config.refusal(name, values, "it must be a group of settings")
+    if any(isinstance(value, Mapping) for value in values.values()):
         raise config.refusal(
-            "rope_parameters", dict(rope), "layers that differ in their positions cannot be built"
+            name, dict(values), "layers that differ in their positions cannot be built"
         )
-    share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    share = values.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     if share != 1.0:
         raise config.refusal(
             "partial_rotary_factor", share, "positions that turn a part of a head cannot be built"
         )
     original = config.get("original_max_position_embeddings")
     if original is not None:
-        rope = {**rope, "original_max_position_embeddings": original}
-    try:
-        scaling = read_scaling(rope, longest)
-    except ValueError as error:
-        key, _, rest = str(error).partition("=")
-        value, _, why = rest.partition(": ")
-        raise config.refusal(f"rope_scaling.{key}", value, why) from error
-    base = rope.get("rope_theta")
-    return float(config.number("rope_theta", 10000.0) if base is None else base), scaling
+        values = {**values, "original_max_position_embeddings": original}
+    rope = Section(config.init_from, values, prefix=f"{name}.")
+    holder = config if rope.get("rope_theta") is None else rope
+    return holder.number("rope_theta", 10000.0), read_scaling(rope, longest)
 
 
 def _show(value: Any) -> str:
-    """A value as it stands in JSON and on the command line."""
+    """A value as it stands on the command line."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

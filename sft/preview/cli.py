@@ -16,14 +16,20 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from data.errors import DataError
 from data.packing.settings import PackingMode
 from sft.checks import check
-from sft.cli import BAD_CONFIG, CONF_DIR, FAILED, INTERRUPTED, canonical_override, explain
+from sft.cli import (
+    BAD_CONFIG,
+    CONF_DIR,
+    FAILED,
+    INTERRUPTED,
+    REFUSALS,
+    canonical_override,
+    explain,
+)
 from sft.config import resolve
 from sft.errors import ConfigError
 from sft.preview.choice import Choice
@@ -87,7 +93,7 @@ def main(words: list[str]) -> int:
         )
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+    except REFUSALS as error:
         return _say(explain(error, words), BAD_CONFIG)
     except DataError as error:
         return _say(str(error), FAILED)

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from data.errors import DataError
 from sft.checks import Derived, check
-from sft.cli import BAD_CONFIG, CONF_DIR, FAILED, INTERRUPTED, canonical_override, explain
+from sft.cli import (
+    BAD_CONFIG,
+    CONF_DIR,
+    FAILED,
+    INTERRUPTED,
+    REFUSALS,
+    canonical_override,
+    explain,
+)
 from sft.config import RunConfig, resolve
 from sft.encoder import build_encoder
 from sft.errors import ConfigError
@@ -71,8 +77,10 @@ def main(words: list[str]) -> int:
         return _show(config, check(config), options)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
-        return _say(explain(error, words), BAD_CONFIG)
+    except REFUSALS as error:
+        return _say(
+            explain(error, words, several="one run is shown, so give one value"), BAD_CONFIG
+        )
     except DataError as error:
         return _say(str(error), FAILED)
 

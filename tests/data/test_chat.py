@@ -154,7 +154,7 @@ def test_a_bad_record_is_dropped_with_its_reason() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"packing\.capacity=0 must be at least 1"):
+    with pytest.raises(ValueError, match=r"packing\.capacity=0: must be at least 1"):
         encoder(0, "drop")
     plain = ConversationEncoder(Parser(), ByteTokenizer(), 10, "drop", "last")  # type: ignore[arg-type]
     assert (plain.overlong, plain.loss_on) == (Overlong.DROP, LossOn.LAST)

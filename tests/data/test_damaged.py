@@ -245,7 +245,7 @@ def test_what_is_dropped_by_choice_stops_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("c.jsonl", b"", r"c\.jsonl holds no conversations, it is empty or has only blank lines"),
+        ("c.jsonl", b"", r"c\.jsonl holds no conversations, it is empty or blank; set data\.path"),
         ("c.jsonl", b"\n \n\t\r\n", r"c\.jsonl holds no conversations"),
         ("c.json", b" \n", r"c\.json holds no conversations"),
         ("c.jsonl.gz", gzip.compress(b"\n\n"), r"c\.jsonl\.gz holds no conversations"),

@@ -128,6 +128,7 @@ def test_if_nothing_can_be_used_the_reason_is_said(
         (["data.chat_template=x.jinja"], "data.chat_template=x.jinja: the tokenizer"),
         (["data.loss_on=none"], "data.loss_on=none: must be one of assistant, last, all"),
         (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
+        (["data.loss_on=last,all"], "data.loss_on=last,all: one run is shown, so give one value"),
         (["data.pth=x"], "data.pth=x: there is no such key. Did you mean data.path?"),
     ],
 )
@@ -138,6 +139,17 @@ def test_a_mistake_is_one_message(
     assert (code, out) == (2, "")
     assert told in err
     assert err.startswith("stowage: ") and "Traceback" not in err
+
+
+def test_an_option_of_ones_own_that_is_no_yaml(
+    show: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    bad = tmp_path / "conf" / "experiment" / "bad.yaml"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("train: [\n", encoding="utf-8")
+    code, _, err = show("--config-dir", str(tmp_path / "conf"), "experiment=bad")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"stowage: {bad}:2: is not YAML (")
 
 
 def test_the_command_needs_no_torch(chats: Path) -> None:

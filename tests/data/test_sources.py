@@ -50,23 +50,24 @@ def contents(records: Records) -> list[bytes]:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("val_fraction", 1.0, r"data\.val_fraction=1\.0 must be at least 0 and below 1"),
-        ("val_fraction", -0.1, r"data\.val_fraction=-0\.1 must be"),
-        ("val_fraction", float("nan"), r"data\.val_fraction=nan must be"),
-        ("limit", 1, r"data\.limit=1 must be at least 2"),
-        ("limit", 0, r"data\.limit=0 must be at least 2"),
-        ("num_workers", -1, r"data\.num_workers=-1 must be at least 0"),
-        ("max_bad_fraction", 1.5, r"data\.max_bad_fraction=1\.5 must be from 0 to 1, or null"),
-        ("max_bad_fraction", -0.1, r"data\.max_bad_fraction=-0\.1 must be from 0 to 1"),
-        ("max_bad_fraction", float("nan"), r"data\.max_bad_fraction=nan must be from 0 to 1"),
-        ("loss_on", "user", r"data\.loss_on='user' is unknown; allowed: assistant, last, all"),
+        ("val_fraction", 1.0, r"data\.val_fraction=1\.0: must be at least 0 and below 1"),
+        ("val_fraction", -0.1, r"data\.val_fraction=-0\.1: must be"),
+        ("val_fraction", float("nan"), r"data\.val_fraction=nan: must be"),
+        ("limit", 1, r"data\.limit=1: must be at least 2"),
+        ("limit", 0, r"data\.limit=0: must be at least 2"),
+        ("num_workers", -1, r"data\.num_workers=-1: must be at least 0"),
+        ("max_bad_fraction", 1.5, r"data\.max_bad_fraction=1\.5: must be from 0 to 1, or null"),
+        ("max_bad_fraction", -0.1, r"data\.max_bad_fraction=-0\.1: must be from 0 to 1"),
+        ("max_bad_fraction", float("nan"), r"data\.max_bad_fraction=nan: must be from 0 to 1"),
+        ("loss_on", "user", r"data\.loss_on=user: must be one of assistant, last, all"),
         ("format", "openai", r"data\.format=openai: there is no such format; choose auto, alpaca"),
         ("columns", {"q": "a"}, r"data\.columns=\{q: a\}: q is no key of any format"),
-        ("val_path", 3, r"data\.val_path=3 must be a file, a directory, a pattern"),
-        ("val_path", [], r"data\.val_path=\[\] must be a file"),
-        ("path", {"a": 1}, r"data\.path=\{'a': 1\} must be a file, a directory"),
-        ("path", None, r"data\.path=null must be a file"),
-        ("overlong", "cut", r"data\.overlong='cut' is unknown; allowed: drop, truncate, error"),
+        ("columns", {"prompt": ["a"]}, r"data\.columns=\{prompt: \[a\]\}: on the right of a colon"),
+        ("val_path", 3, r"data\.val_path=3: must be a file, a directory, a pattern"),
+        ("val_path", [], r"data\.val_path=\[\]: must be a file"),
+        ("path", {"a": 1}, r"data\.path=\{a: 1\}: must be a file, a directory"),
+        ("path", None, r"data\.path=null: must be a file"),
+        ("overlong", "cut", r"data\.overlong=cut: must be one of drop, truncate, error"),
     ],
 )
 def test_a_wrong_setting_is_named(key: str, value: Any, message: str) -> None:
@@ -314,21 +315,28 @@ def test_the_splits_of_every_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        ([], r"data\.sets=\[\] must be a list, \[\{path: a\.jsonl, weight: 2\}, b\.jsonl\]"),
-        (3, r"data\.sets=3 must be a list"),
+        ([], r"data\.sets=\[\]: must be a list, \[\{path: a\.jsonl, weight: 2\}, b\.jsonl\]"),
+        (3, r"data\.sets=3: must be a list"),
         ([3], r"data\.sets\[0\]=3: must be a path, or a mapping"),
-        ([{"weight": 2}], r"data\.sets\[0\]\.path=null must be a file"),
+        ([{"weight": 2}], r"data\.sets\[0\]\.path=null: must be a file"),
         (
             ["a", {"path": "b", "wieght": 2}],
-            r"data\.sets\[1\]\.wieght=2: there is no such key. Keys",
+            r"data\.sets\[1\]\.wieght=2: there is no such key\. Did you mean data\.sets\[1\]\.wei",
         ),
-        ([{"path": "a", "weight": 0}], r"data\.sets\[0\]\.weight=0 must be a number above 0"),
-        ([{"path": "a", "weight": "2"}], r"data\.sets\[0\]\.weight=2 must be a number above 0"),
-        ([{"path": "a", "weight": float("nan")}], r"data\.sets\[0\]\.weight=nan must be"),
+        ([{"path": "a", "weight": 0}], r"data\.sets\[0\]\.weight=0: must be a number above 0"),
+        ([{"path": "a", "weight": "2"}], r"data\.sets\[0\]\.weight=2: must be a number above 0"),
+        ([{"path": "a", "weight": 1_000_000}], r"weight=1000000: must be .* and below 1,000,000"),
+        ([{"path": "a", "weight": True}], r"data\.sets\[0\]\.weight=true: must be"),
+        ([None], r"data\.sets\[0\]=null: must be a path, or a mapping"),
+        ([{"path": "a", "weight": float("nan")}], r"data\.sets\[0\]\.weight=nan: must be"),
         ([{"path": "a", "format": "x"}], r"data\.sets\[0\]\.format=x: there is no such format"),
-        ([{"path": "a", "format": 3}], r"data\.sets\[0\]\.format=3 must be text"),
+        ([{"path": "a", "format": 3}], r"data\.sets\[0\]\.format=3: must be text"),
         ([{"path": "a", "columns": {"x": "y"}}], r"data\.sets\[0\]\.columns=\{x: y\}: x is no key"),
-        ([{"path": "a", "columns": "x"}], r"data\.sets\[0\]\.columns=x must be a mapping"),
+        (
+            [{"path": "a", "columns": {"prompt": ["x"]}}],
+            r"data\.sets\[0\]\.columns=\{prompt: \[x\]\}: on the right of a colon stands one key",
+        ),
+        ([{"path": "a", "columns": "x"}], r"data\.sets\[0\]\.columns=x: must be a mapping"),
     ],
 )
 def test_a_wrong_set_is_named(sets: Any, message: str) -> None:
@@ -338,10 +346,24 @@ def test_a_wrong_set_is_named(sets: Any, message: str) -> None:
 
 def test_sets_that_do_not_fit_together(tmp_path: Path, pair: tuple[str, str]) -> None:
     a, b = pair
-    with pytest.raises(DataError, match=r"^data\.sets: a\.jsonl:1 is in two of them; name each fi"):
+    twice = r"^data\.sets\[0\]\.path and data\.sets\[1\]\.path: hold a\.jsonl:1 twice; name each "
+    with pytest.raises(DataError, match=twice):
         mixture(tmp_path, a, {"path": [a, b], "weight": 2})
-    with pytest.raises(DataError, match=r"^data\.sets\[1\]\.path: b\.jsonl has 20 .* 0 would come"):
+    with pytest.raises(
+        DataError,
+        match=r"^data\.sets\[1\]\.path=.*b\.jsonl: of its 20 conversations, "
+        r"data\.sets\[1\]\.weight=0\.01 leaves none in an epoch; set .* to 0\.05 or more",
+    ):
         mixture(tmp_path, a, {"path": b, "weight": 0.01})
+    assert mixture(tmp_path, a, {"path": b, "weight": 0.05}).train.shares[1].per_epoch == 1
+
+
+def test_a_divided_directory_named_twice(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", chats(2))
+    source = FilesSource(path=[str(tmp_path)] * 2, val_fraction=0.0)
+    with pytest.raises(DataError, match=r"^data\.path: holds train\.jsonl:1 twice; name each file"):
+        source.prepare()
 
 
 # --- chitchat: converting one record
@@ -586,6 +608,9 @@ def test_a_cache_that_cannot_be_written_names_the_key(
     with pytest.raises(
         DataError, match=r"^data\.cache_dir=.*/file: cannot prepare .* set data\.ca"
     ):
+        source.prepare()
+    source = dataclasses.replace(small, cache_dir="~no-one/cache")
+    with pytest.raises(DataError, match=r"^data\.cache_dir=~no-one.* ~no-one is nobody's home"):
         source.prepare()
 
 

@@ -162,8 +162,19 @@ def test_bytes_have_a_layout_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["/no/where", "./tok", "~/tok", "model.gguf", "a/b/c"])
 def test_a_path_that_does_not_exist_is_not_looked_for_on_the_hub(name: str) -> None:
-    with pytest.raises(DataError, match=rf"^model\.init_from={name}: does not exist$"):
+    told = rf"^model\.init_from={name}: does not exist; set data\.tokenizer to .*, or bytes$"
+    with pytest.raises(DataError, match=told):
         load_tokenizer(name, key="model.init_from")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("x" * 300, "File name too long"), ("~no-one/tok", "~no-one is nobody's home")],
+)
+def test_a_path_that_cannot_be_looked_at(name: str, why: str) -> None:
+    told = rf"^data\.tokenizer={name}: cannot be read \({why}\); set data\.tokenizer to a directory"
+    with pytest.raises(DataError, match=told):
+        load_tokenizer(name)
 
 
 def test_a_file_is_no_tokenizer(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def test_a_template_with_a_mistake_is_refused(chatml: str, tmp_path: Path) -> No
         load_tokenizer(chatml, chat_template=own)
     with pytest.raises(DataError, match=r"data\.chat_template=.*nowhere: cannot be read \(No such"):
         load_tokenizer(chatml, chat_template=str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"data\.chat_template=~no-one/a: cannot be read \(~no"):
+        load_tokenizer(chatml, chat_template="~no-one/a")
     (tmp_path / "binary.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match=r"it is not UTF-8"):
         load_tokenizer(chatml, chat_template=str(tmp_path / "binary.jinja"))

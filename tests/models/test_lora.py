@@ -298,5 +298,5 @@ def test_a_layout_that_cuts_a_key_head_is_refused(monkeypatch: pytest.MonkeyPatc
         attach(model, LoRASettings(rank=3))
     assert str(caught.value) == (
         "rank=3: LoRA needs whole key and value heads on every tensor-parallel rank, and 2 cannot "
-        "be shared out over 4"
+        "be shared out over 4; use a number of ranks that divides it, or lora=none"
     )

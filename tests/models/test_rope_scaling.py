@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from models.hf.config import Section
 from models.hf.rope import read_scaling, write_scaling
 from models.rope_scaling import LinearScaling, Llama3Scaling, RopeScaling, YarnScaling
 from models.rotary import rotary_frequencies
@@ -92,14 +93,14 @@ def test_scalings_are_those_of_transformers(rope: dict[str, Any]) -> None:
         rope_parameters={**rope, "rope_theta": 500000.0},
     )
     expected, attention = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config)
-    scaling = read_scaling(rope, 131072)
+    scaling = read_scaling(Section("here", rope), 131072)
     assert scaling is not None
     assert torch.allclose(frequencies(scaling), expected, rtol=1e-6, atol=0)
     assert math.isclose(scaling.attention, attention)
     # And what is written of it is read as the same.
     written = write_scaling(scaling)
     assert written is not None
-    again = read_scaling(written, 131072)
+    again = read_scaling(Section("here", written), 131072)
     assert again is not None
     assert torch.equal(frequencies(again), frequencies(scaling))
     assert again.attention == scaling.attention
@@ -108,34 +109,45 @@ def test_scalings_are_those_of_transformers(rope: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("rope", "told"),
     [
-        ({"rope_type": "dynamic", "factor": 2.0}, "rope_type=dynamic: of the scalings linear, "),
-        ({"type": "longrope"}, "rope_type=longrope: of the scalings"),
-        ({"rope_type": "linear"}, "factor=None: must be a number"),
-        ({"rope_type": "linear", "factor": True}, "factor=True: must be a number"),
-        ({"rope_type": "linear", "factor": 0.0}, "factor=0.0: must be above 0"),
+        ({"rope_type": "dynamic", "factor": 2.0}, 'rope_type="dynamic"; of the scalings linear, '),
+        ({"type": "longrope"}, 'rope_type="longrope"; of the scalings'),
+        ({"rope_type": ["yarn"]}, 'rope_type=["yarn"]; of the scalings'),
+        ({"rope_type": "linear"}, "factor=null; it must be a number"),
+        ({"rope_type": "linear", "factor": True}, "factor=true; it must be a number"),
+        ({"rope_type": "linear", "factor": math.inf}, "factor=Infinity; it must be a number"),
+        ({"rope_type": "linear", "factor": 0.0}, "factor=0.0; must be above 0"),
         ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0},
-         "high_freq_factor=1.0: must be above low_freq_factor=4.0"),
+         "high_freq_factor=1.0; must be above low_freq_factor=4.0"),
+        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
+          "original_max_position_embeddings": "8192"},
+         'original_max_position_embeddings="8192"; it must be a whole number of at least 1'),
         ({"rope_type": "yarn", "factor": 8.0, "beta_fast": 1, "beta_slow": 2},
-         "beta_fast=1.0: must be above beta_slow=2.0"),
+         "beta_fast=1.0; must be above beta_slow=2.0"),
+        ({"rope_type": "yarn", "beta_fast": "fast"}, 'beta_fast="fast"; it must be a number'),
         ({"rope_type": "yarn", "factor": 8.0, "attention_factor": -1.0},
-         "attention_factor=-1.0: must be above 0"),
+         "attention_factor=-1.0; must be above 0"),
+        ({"rope_type": "yarn", "attention_factor": "1"}, 'attention_factor="1"; it must be a num'),
+        ({"rope_type": "yarn", "mscale": "1", "mscale_all_dim": 1}, 'mscale="1"; it must be a num'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_scaled(rope: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError) as caught:
-        read_scaling(rope, 64)
-    assert str(caught.value).startswith(told)
+        read_scaling(Section("here", rope, prefix="rope_scaling."), 64)
+    assert str(caught.value).startswith(
+        f"init_from=here: its configuration has rope_scaling.{told}"
+    )
 
 
 def test_no_scaling_has_many_names() -> None:
-    assert read_scaling({}, 64) is None
-    assert read_scaling({"rope_type": "default", "rope_theta": 10000.0}, 64) is None
+    def read(**rope: Any) -> RopeScaling | None:
+        return read_scaling(Section("here", rope), 64)
+
+    assert read() is None
+    assert read(rope_type="default", rope_theta=10000.0) is None
     assert write_scaling(None) is None
     # Without a length of its own the original context is the model's.
-    assert read_scaling({"type": "yarn", "factor": 2.0}, 64) == YarnScaling(
-        factor=2.0, original_context_length=64
-    )
+    assert read(type="yarn", factor=2.0) == YarnScaling(factor=2.0, original_context_length=64)
     # Without a factor it is the ratio of the two.
-    assert read_scaling(
-        {"type": "yarn", "original_max_position_embeddings": 16}, 64
-    ) == YarnScaling(factor=4.0, original_context_length=16)
+    assert read(type="yarn", original_max_position_embeddings=16) == YarnScaling(
+        factor=4.0, original_context_length=16
+    )

@@ -82,8 +82,12 @@ def test_a_tokenizer_that_the_model_has_no_room_for(model: str) -> None:
     config = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))
     Path(model, "config.json").write_text(json.dumps({**config, "vocab_size": 99}))
     assert refusal("model=hf", f"model.init_from={model}") == (
-        f"model.vocab_size=99: the tokenizer needs {needed} (model.init_from={model}); use the "
-        "model's own tokenizer"
+        f"model.init_from={model}: its tokenizer has {needed} ids, and its embedding only 99 rows; "
+        "set data.tokenizer to one of at most 99 ids"
+    )
+    assert refusal("model=hf", f"model.init_from={model}", "data.tokenizer=bytes") == (
+        f"data.tokenizer=bytes: has 262 ids, and the model in model.init_from={model} only 99 rows "
+        "in its embedding; use data.tokenizer=null, which is the model's own"
     )
 
 

@@ -69,7 +69,7 @@ def refusal(tree: DictConfig) -> str:
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=map("=".join, OPTIONS))
 def test_every_option_composes_resolves_and_fits(group: str, option: str, tmp_path: Path) -> None:
     tree = composed(f"{group}={option}")
-    published = (group, option) == ("model", "hf")
+    published = "model.init_from" in OmegaConf.missing_keys(tree)
     if published:
         tree.data.tokenizer = "bytes"
     for key in OmegaConf.missing_keys(tree):
@@ -217,6 +217,9 @@ def test_closest_looks_past_case_and_gives_up_in_time() -> None:
         ("loss.average=TOKEN", "one of token, sample"),
         ("loss.average=null", "one of token, sample"),
         ("data.overlong=DROP", "one of drop, truncate, error"),
+        ("data.columns={prompt: null}", "a mapping such as {a: b} or null"),
+        ("data.template_args=5", "a mapping such as {a: b} or null"),
+        ("lora.targets=[null]", "a list such as [a, b] or null"),
     ],
 )
 def test_wrong_types(setting: str, kind: str) -> None:
@@ -302,6 +305,24 @@ def not_a_class(**_: Any) -> None:
 def test_targets_that_are_no_packer(target: str, why: str) -> None:
     assert refusal(changed(f"packer._target_={target}")) == f"packer._target_={target}: {why}"
     assert CALLS == []
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("class Mine(\n", "SyntaxError: '(' was never closed (mine_wrong.py, line 1)"),
+        ("import os\nos.nothing\n", "AttributeError: module 'os' has no attribute 'nothing'"),
+    ],
+)
+def test_a_module_of_ones_own_with_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str
+) -> None:
+    (tmp_path / "mine_wrong.py").write_text(body, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal(changed("packer._target_=mine_wrong.Mine")) == (
+        "packer._target_=mine_wrong.Mine: must name a Packer dataclass, and mine_wrong cannot be "
+        f"imported ({why}); mend the module"
+    )
 
 
 def test_a_target_is_not_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

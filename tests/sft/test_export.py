@@ -17,7 +17,6 @@ import torch.nn.functional as F
 
 from sft import export as export_cli
 from sft import generate as generate_cli
-from sft.checkpoint import find_checkpoint, read_description
 from sft.errors import ConfigError, TrainingError
 from sft.export import export
 from sft.generate import answer
@@ -144,29 +143,6 @@ def test_checkpoints_can_be_left_out(run_app: RunApp, write_chats: WriteChats) -
     )
 
 
-def test_what_a_checkpoint_says(run_app: RunApp, write_chats: WriteChats, tmp_path: Path) -> None:
-    path = write_chats([3, 9])
-    run_dir = run_app(*SMALL, f"data.path={path}", "train.steps=1", "train.save_every=0").run_dir
-    checkpoint = find_checkpoint(run_dir)
-    assert checkpoint == find_checkpoint(checkpoint) == run_dir / "checkpoints" / "step-1"
-    description = read_description(checkpoint)
-    assert description["step"] == 1
-    assert description["tokenizer_vocab_size"] == BYTES
-    assert description["config"]["model"]["num_layers"] == 2
-    run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    assert description["config"] == run["config"]
-    # It needs nothing of the run.
-    shutil.move(checkpoint, tmp_path / "moved")
-    shutil.rmtree(run_dir)
-    export(tmp_path / "moved", tmp_path / "out")
-    (tmp_path / "moved" / "checkpoint.json").write_text('{"format": 2}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="has format 2, and this version reads 1"):
-        export(tmp_path / "moved", tmp_path / "again")
-    (tmp_path / "moved" / "checkpoint.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"checkpoint\.json: cannot be read"):
-        export(tmp_path / "moved", tmp_path / "again")
-
-
 def test_a_checkpoint_that_cannot_be_written(
     run_app: RunApp, write_chats: WriteChats, tmp_path: Path
 ) -> None:
@@ -222,6 +198,8 @@ def test_the_command_line(
     assert len({path.stat().st_mode for path in out.iterdir()}) == 1
     assert export_cli.main([str(run_dir), str(out)]) == 2
     assert "exists; choose another directory or remove it" in capsys.readouterr().err
+    assert export_cli.main([str(run_dir), str(tmp_path / ("x" * 300))]) == 2
+    assert "cannot be written (File name too long); choose another" in capsys.readouterr().err
     assert export_cli.main([str(run_dir), str(tmp_path / "b"), "--adapter"]) == 2
     assert "was trained without LoRA; leave it out" in capsys.readouterr().err
     assert not list(tmp_path.glob(".*"))  # nothing half written is left

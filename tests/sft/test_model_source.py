@@ -54,8 +54,10 @@ def test_what_is_refused_has_the_key_in_front(tmp_path: Path) -> None:
         "model.init_from: has no value and needs one: model.init_from=... (text)"
     )
     assert refusal("model=hf", f"model.init_from={tmp_path}") == (
-        f"model.init_from={tmp_path}: holds no config.json"
+        f"model.init_from={tmp_path}: holds no config.json; name a directory as transformers saves "
+        "a model; of a run, python -m sft.export writes one"
     )
+    assert refusal("model=hf", "model.init_from=").startswith("model.init_from=: must name a dir")
     where = write(tmp_path, SMOLLM2, mlp_bias=True)
     assert refusal("model=hf", f"model.init_from={where}").startswith(
         f"model.init_from={where}: its configuration has mlp_bias=true; "

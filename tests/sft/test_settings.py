@@ -144,7 +144,9 @@ def test_values_at_the_edge_are_accepted() -> None:
          "model.hidden_size=130: must be a multiple of num_attention_heads=4, or set head_dim"),
         (["model.vocab_size=261"], "model.vocab_size=261: the tokenizer needs 262 "
          "(data.tokenizer=bytes); use that many or more, or null"),
-        (["data.tokenizer=/no/words"], "data.tokenizer=/no/words: does not exist"),
+        (["data.tokenizer=/no/words"], "data.tokenizer=/no/words: does not exist; set "
+         "data.tokenizer to a directory with a tokenizer's files, the id of a model on the Hub, a "
+         "GGUF file, or bytes"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit(settings: list[str], told: str) -> None:

@@ -46,7 +46,8 @@ class JsonDocument(Container):
         elif not start:
             return
         else:
-            raise Damaged(_BROKEN)
+            text.value()  # which raises where it is no JSON at all
+            raise Damaged(_NO_LIST)
         for number, record in enumerate(records, start=1):
             yield Row(number, record)
         if text.peek():

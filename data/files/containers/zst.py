@@ -10,6 +10,7 @@ from data.files.base import Compression, Damaged, Unusable
 # Compressed bytes at a time. What stands in the same piece before a damage is lost with it.
 _PIECE = 512
 _READ = 1 << 17
+_LARGEST_WINDOW = 1 << 31  # bytes; what zstd --long=31 asks for, and more there is not
 _CUT = "compressed data breaks off"
 _DAMAGED = "compressed data is damaged"
 
@@ -25,7 +26,8 @@ class Zstandard(Compression):
             import zstandard
         except ImportError:
             raise Unusable("it needs the package zstandard: pip install zstandard") from None
-        frame = zstandard.ZstdDecompressor().decompressobj()
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+        frame = decompressor.decompressobj()
         begun = False
         for piece in _pieces(stream):
             while piece:
@@ -39,7 +41,7 @@ class Zstandard(Compression):
                 if not frame.eof:
                     break
                 piece = frame.unused_data
-                frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
+                frame, begun = decompressor.decompressobj(), False
         if begun:
             raise Damaged(_CUT)
 

@@ -74,7 +74,7 @@ def write(path: Path, records: Sequence[Any]) -> Path:
 
 def opened(path: Path, cache: Path | None = None) -> JsonlFile:
     cache = cache or path.parent / "cache"
-    return open_file(place(str(path)), str(cache), key="data.path")
+    return open_file(place(str(path)), str(cache), what=f"data.path={path}")
 
 
 def rows(file: JsonlFile) -> list[tuple[str, bytes]]:

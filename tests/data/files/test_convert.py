@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -97,6 +98,32 @@ def test_a_cache_that_cannot_be_written_names_its_key(path: Path) -> None:
     (path.parent / "file").touch()
     with pytest.raises(DataError, match=r"^data\.cache_dir=.*/file: cannot write .* set data\.ca"):
         opened(path, path.parent / "file")
+    with pytest.raises(DataError, match=r"^data\.cache_dir=~no-one: cannot write ~no-one"):
+        opened(path, Path("~no-one"))
+
+
+def test_a_cache_of_somebody_else_s_names_its_key(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, mode: str = "r", **rest: Any) -> Any:
+        if "a" in mode:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return original(self, mode, **rest)
+
+    original = Path.open  # root may write everywhere, so no mode of the directory's would do
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"^data\.cache_dir=.*/cache: cannot write .* \(Permission"):
+        opened(path)
+
+
+def test_a_cache_that_is_cleared_in_use_is_named(path: Path) -> None:
+    file = opened(path)
+    file.path.unlink()
+    told = (
+        r"^data\.path=.*c\.jsonl\.gz: .*\.jsonl, what it was converted to, cannot be read any more"
+    )
+    with pytest.raises(DataError, match=told):
+        file.read(0)
 
 
 def test_a_file_that_changes_while_it_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

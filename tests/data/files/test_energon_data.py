@@ -73,6 +73,37 @@ def test_a_directory_that_is_half_prepared(prepared: Path) -> None:
         source(prepared).prepare()
 
 
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"split_parts": {"train": 3}}, r"split_parts\.train=3: must be a list of names"),
+        ({"split_parts": {"train": "s0.tar"}}, r"split_parts\.train=s0\.tar: must be a list of n"),
+        (
+            {"split_parts": {"train": ["s0.tar"]}, "exclude": "s1.tar"},
+            r"exclude=s1\.tar: must be a",
+        ),
+        (
+            {"split_parts": {"train": ["s{0..1.tar"]}},
+            r"split_parts\.train: s\{0\.\.1\.tar has a br",
+        ),
+        ({"split_parts": {"train": ["s9.tar"]}}, r"/wds/s9\.tar cannot be read \(No such file"),
+        ({"split_parts": {"train": ["s0.txt"]}}, r"/wds/s0\.txt: its name does not say what it is"),
+    ],
+)
+def test_a_split_file_that_is_wrong(prepared: Path, split: Any, message: str) -> None:
+    write_yaml(prepared / ".nv-meta" / "split.yaml", split)
+    where = rf"^data\.path={prepared}: \.nv-meta/split\.yaml: .*"
+    with pytest.raises(DataError, match=where + message):
+        source(prepared).prepare()
+
+
+def test_a_split_of_which_all_is_excluded(prepared: Path) -> None:
+    split = {"split_parts": {"train": ["s0.tar"]}, "exclude": [f"s0.tar/000{i}" for i in range(4)]}
+    write_yaml(prepared / ".nv-meta" / "split.yaml", split)
+    with pytest.raises(DataError, match=r"^data\.path=.*/wds: all its records are excluded, or"):
+        source(prepared).prepare()
+
+
 # --- metadatasets
 
 
@@ -136,7 +167,7 @@ def test_one_file_in_two_parts(files: Path) -> None:
     both = metadataset(files / "n.yaml", train={"blend_epochized": halves})
     assert questions(source(both)) == list(range(100, 110))
     twice = metadataset(files / "o.yaml", train={"blend_epochized": [halves[0], halves[0]]})
-    with pytest.raises(DataError, match=r"a\.jsonl:1 is in two of them"):
+    with pytest.raises(DataError, match=r"^data\.path: holds a\.jsonl:1 twice"):
         source(twice).prepare()
 
 
@@ -172,26 +203,97 @@ def test_nested(files: Path) -> None:
         ({"blend": ["a.jsonl"]}, r"splits\.train\.blend\[0\]: must be a mapping"),
         ("a.jsonl", r"splits\.train: must be a mapping with path, blend or blend_epochized"),
         ({"path": 3}, r"splits\.train\.path: must be the path of a data set"),
-        ({"path": "nope.jsonl"}, r"data\.path=.*/nope\.jsonl does not exist"),
+        (
+            {"path": "nope.jsonl"},
+            r"^data\.path=.*/m\.yaml: splits\.train\.path=.*/nope\.jsonl does not exist; set spl",
+        ),
+        (
+            {"path": "s3://x/a.jsonl"},
+            r"^data\.path=.*/m\.yaml: splits\.train\.path=s3://x/a\.jsonl: of URLs only msc",
+        ),
         ({"path": "a.jsonl", "split_part": "val"}, r"split_part=val: .*is not divided into splits"),
         (
+            {"path": "wds", "split_part": ["val"]},
+            r"split_part: is \[val\] and must be the name of a split",
+        ),
+        (
+            {"path": "wds", "split_part": "test"},
+            r"^data\.path=.*/m\.yaml holds no conversations, there are no files, or all are empty",
+        ),
+        ({"path": "m.yaml"}, r"splits\.train\.path=.*/m\.yaml: splits\.train: is a part of itself"),
+        (
+            {"blend_epochized": [{"path": "a.jsonl", "repetitions": float("inf")}]},
+            r"repetitions: is inf and must be a number above 0 and below 1,000,000",
+        ),
+        (
+            {"blend": [{"path": "a.jsonl"}, {"path": "wds", "split_part": "test"}]},
+            r"\.blend\[1\]\.path=.*/wds: \.nv-meta/split\.yaml: has no conversations to train on",
+        ),
+        (
+            {"blend_epochized": [{"path": "a.jsonl", "repetitions": 0.01}]},
+            r"blend_epochized\[0\]\.path=.*/a\.jsonl: of its 10 conversations, its weight leaves n",
+        ),
+        (
             {"path": "a.jsonl", "subset": {"range": [5, 50]}},
-            r"the subset from record 5 to 50 cannot",
+            r"the subset from record 5 to 50 cannot be taken of it, there are 10 records",
+        ),
+        (
+            {"path": "a.jsonl", "subset": {"range": [50, "end"]}},
+            r"the subset from record 50 to end cannot be taken of it, there are 10 records",
+        ),
+        (
+            {"path": "a.jsonl", "subset": {"range": [10, "end"]}},
+            r"/m\.yaml: all its records are excluded, or outside of its subset",
+        ),
+        (
+            {"path": "a.jsonl", "subset": {"range": [5, 3]}},
+            r"subset: is \{range: \[5, 3\]\} and must ",
+        ),
+        (
+            {"path": "a.jsonl", "subset": {"range": [5, -1]}},
+            r"subset: is .* the first below the last",
         ),
         (
             {"path": "a.jsonl", "subset": {"range": ["5", 7]}},
-            r"subset: must be \{range: \[25%, 75%",
+            r"subset: is .* and must be \{range: \[25%",
         ),
         (
             {"path": "a.jsonl", "subset": {"range": [0.5, 1]}},
-            r"subset: must be \{range: \[25%, 75%",
+            r"subset: is .* and must be \{range: \[25%",
         ),
-        ({"path": "a.jsonl", "subset": {"ratio": 1}}, r"subset: must be \{range: \[25%, 75%"),
+        ({"path": "a.jsonl", "subset": {"ratio": 1}}, r"subset: is .* and must be \{range: \[25%"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(files: Path, node: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         source(metadataset(files / "m.yaml", train=node)).prepare()
+
+
+def test_a_file_of_a_metadataset_that_cannot_be_used(files: Path) -> None:
+    (files / "a.jsonl").write_bytes(b"")
+    (files / "c.parquet").write_bytes(b"no")
+    told = r"m\.yaml: splits\.train\.path=.*/a\.jsonl holds no conversations, it is empty"
+    for name, why in (("a.jsonl", told), ("c.parquet", r"m\.yaml cannot be used: not a Parquet")):
+        path = metadataset(files / "m.yaml", train={"path": name})
+        with pytest.raises(DataError, match=rf"^data\.path=.*/{why}"):
+            source(path).prepare()
+
+
+def test_metadatasets_in_one_another(files: Path) -> None:
+    metadataset(files / "inner.yaml", train={"path": "outer.yaml", "split_part": "more"})
+    outer = metadataset(
+        files / "outer.yaml", train={"path": "inner.yaml"}, more={"path": "a.jsonl"}
+    )
+    assert questions(source(outer)) == list(range(100, 110))  # a part of itself, but not in a ring
+    metadataset(files / "inner.yaml", train={"path": "outer.yaml"})
+    ring = r"outer\.yaml: splits\.train\.path=.*inner\.yaml: .*outer\.yaml: splits\.train: is a p"
+    with pytest.raises(DataError, match=ring):
+        source(outer).prepare()
+    metadataset(files / "inner.yaml", train={"path": "nope.jsonl"})
+    with pytest.raises(
+        DataError, match=r"outer\.yaml: splits.*inner\.yaml: splits.*nope\.jsonl does not exist"
+    ):
+        source(outer).prepare()
 
 
 def test_what_is_no_metadataset(files: Path) -> None:
@@ -202,7 +304,10 @@ def test_what_is_no_metadataset(files: Path) -> None:
         ):
             source(files / "m.yaml").prepare()
     (files / "m.yaml").write_text("a: [")
-    with pytest.raises(DataError, match=r"m\.yaml: is no valid YAML"):
+    with pytest.raises(DataError, match=r"m\.yaml: is no valid YAML, line 1 \([^\n]*\)$"):
+        source(files / "m.yaml").prepare()
+    (files / "m.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(DataError, match=r"m\.yaml: is no valid YAML \([^\n]*\)$"):
         source(files / "m.yaml").prepare()
     extra = {"__class__": "MetadatasetV2", "splits": {"train": {"path": "a.jsonl"}}, "seed": 1}
     write_yaml(files / "m.yaml", extra)

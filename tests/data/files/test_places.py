@@ -95,12 +95,37 @@ def test_source_ids_of_remote_files(bucket: Path, tmp_path: Path) -> None:
     [
         ("msc://bucket/nope.jsonl", r"^data\.path=msc://bucket/nope\.jsonl does not exist"),
         ("msc://bucket/nope/*.jsonl", r"^data\.path=msc://bucket/nope/\*\.jsonl: no file of rec"),
-        ("msc://nobody/a.jsonl", r"msc://nobody/a\.jsonl cannot be reached .* MSC_CONFIG names"),
+        ("msc://nobody/a.jsonl", r"^data\.path=msc://nobody/a\.jsonl: cannot be reached .* MSC_"),
     ],
 )
 def test_what_is_not_there_is_named(bucket: Path, path: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         locate(path, key="data.path")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("is_file", "msc://bucket/a.jsonl"),
+        ("walk", "msc://bucket/sub"),
+        ("stat", "msc://bucket/sub/c.json.gz"),
+        ("open", "msc://bucket/a.jsonl"),
+    ],
+)
+def test_what_a_store_raises_is_said(
+    bucket: Path, tmp_path: Path, method: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from megatron.energon.epathlib import EPath
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no credentials\nat all")
+
+    monkeypatch.setattr(EPath, method, refuse)
+    with pytest.raises(
+        DataError,
+        match=rf"^data\.path={path} cannot be read \(RuntimeError: no credentials\); [^\n]+$",
+    ):
+        questions(path, tmp_path)
 
 
 def test_the_state_of_a_remote_file(bucket: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -83,14 +85,40 @@ def test_a_file_whose_name_looks_like_a_pattern(tree: Path) -> None:
         ("nope*.jsonl", r"^data\.path=.*nope\*\.jsonl: no file of records fits; known are \.json"),
         ("empty", r"^data\.path=.*/empty: holds no files of records; known are \.json"),
         ("pipe.jsonl", r"^data\.path=.*pipe\.jsonl is not a regular file"),
-        ("s3://bucket/a.jsonl", r"s3://bucket/a\.jsonl: of URLs only msc://PROFILE/PATH is known"),
+        (
+            "s3://bucket/a.jsonl",
+            r"^data\.path=s3://bucket/a\.jsonl: of URLs only msc://PROFILE/PAT",
+        ),
+        ("~no-one/a", r"^data\.path=~no-one/a cannot be read \(~no-one is nobody's "),
+        ("~no-one/*", r"^data\.path=~no-one/\* cannot be read \(~no-one is nobody's"),
     ],
 )
 def test_what_is_not_there_is_named(tree: Path, path: str, message: str) -> None:
     (tree / "empty").mkdir()
     os.mkfifo(tree / "pipe.jsonl")
     with pytest.raises(DataError, match=message):
-        locate(path if "://" in path else str(tree / path), key="data.path")
+        locate(path if path.startswith(("s3:", "~")) else str(tree / path), key="data.path")
+
+
+@pytest.mark.parametrize("path", ["", "z", "*.jsonl"])
+def test_a_directory_that_may_not_be_read(
+    tree: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tree if "*" in path else tree / "z"
+
+    def refusing(look: Any) -> Any:
+        def call(at: Any) -> Any:
+            if Path(at) == closed:
+                raise PermissionError(errno.EACCES, "Permission denied", str(at))
+            return look(at)
+
+        return call
+
+    # Root may read everything, so no mode of the directory's would do.
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    with pytest.raises(DataError, match=rf"^data\.path={closed} cannot be read \(Permission den"):
+        locate(str(tree / path), key="data.path")
 
 
 # --- splits

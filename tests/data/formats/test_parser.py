@@ -171,6 +171,7 @@ def test_columns_swap() -> None:
             r"prompt_completion, sharegpt, tokens, or name a module of your own, package\.module",
         ),
         (lambda: Parser("no_such.module"), r"data\.format=no_such\.module: cannot be imported"),
+        (lambda: Parser(".mine"), r"data\.format=\.mine: there is no such format; choose auto"),
         (lambda: Parser("os.path"), r"data\.format=os\.path: must hold one subclass .* holds 0"),
     ],
 )
@@ -199,6 +200,27 @@ def test_a_format_outside_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert said(Parser("mine.faq", {"q": "ask"}), {"ask": "hi", "a": "yo"}) == TURNS
     with pytest.raises(DataError, match=r"prompt is no key of the format mine\.faq"):
         Parser("mine.faq", {"prompt": "ask"})
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("class Faq(Format)\n", r"cannot be imported \(SyntaxError: [^\n]+\); mend the module"),
+        ("nonsense\n", r"cannot be imported \(NameError: name 'nonsense' is not defined\); mend"),
+        ("class Faq(Format):\n    keys = ('q',)\n", r"Faq must define parse, and does not"),
+        ("class Faq(Format):\n    def parse(self, record): ...\n", r"Faq\.keys must be the keys"),
+    ],
+)
+def test_a_format_outside_the_tree_with_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "faq.py").write_text(f"from data.formats.base import Format\n\n\n{body}")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("wrong", "wrong.faq"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(DataError, match=rf"^data\.format=wrong\.faq: {message}"):
+        Parser("wrong.faq")
 
 
 def test_a_data_set_s_own_format_goes_before_the_run_s() -> None:

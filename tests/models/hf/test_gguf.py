@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, quants
+from gguf import GGMLQuantizationType, GGUFWriter, constants, quants
 
 from models.hf.gguf import hf_name, read_header
 from models.hf.load import check_weights
@@ -116,11 +117,12 @@ def test_names_and_their_way_back() -> None:
         assert hf_name(gguf_name(theirs)) == theirs
     assert hf_name("rope_freqs.weight") == "rope_freqs.weight"
     assert hf_name("odd") == "odd"
+    assert hf_name("blk.0.weight") == "blk.0.weight"
 
 
 def test_metadata_is_found_behind_arrays(tmp_path: Path) -> None:
     path = write(tmp_path / "m.gguf", tiny.make("llama", tmp_path / "model"), "llama")
-    header = read_header(path)
+    header = read_header(path, str(path))
     assert header.metadata["tokenizer.ggml.eos_token_id"] == 2
     assert header.metadata["llama.attention.layer_norm_rms_epsilon"] == 1e-6
     assert header.tensors["token_embd.weight"].shape == (tiny.VOCAB, 32)
@@ -146,6 +148,37 @@ def test_quantised_tensors(tmp_path: Path) -> None:
     assert np.array_equal(half, values.astype(np.float16).astype(np.float32))
 
 
+@pytest.mark.parametrize(("kind", "shown"), [(GGMLQuantizationType.Q8_1, "Q8_1"), (97, "kind 97")])
+def test_a_kind_that_cannot_be_dequantised_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, shown: str
+) -> None:
+    monkeypatch.setitem(constants.GGML_QUANT_SIZES, kind, (32, 40))  # the writer looks it up
+    path = tmp_path / "q.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_tensor("output.weight", np.zeros((4, 40), np.uint8), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ValueError) as caught:
+        open_tensors(str(path))
+    assert str(caught.value) == (
+        f"init_from={path}: output.weight is quantised as {shown}, which the gguf package here "
+        "cannot undo; take a file that is quantised in another way, as Q8_0 or F16"
+    )
+
+
+def test_a_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "m-00001-of-00003.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_uint16("split.count", 3)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ValueError, match="is one of 3 parts of a GGUF file; join them with"):
+        shape_of(str(path))
+
+
 def test_rotary_scaling_in_a_header(tmp_path: Path) -> None:
     model = tiny.make("llama", tmp_path / "model")
     path = tmp_path / "m.gguf"
@@ -166,7 +199,7 @@ def test_what_is_no_model_that_can_be_built(tmp_path: Path) -> None:
     model = tiny.make("llama", tmp_path / "model")
     path = tmp_path / "m.gguf"
     write(path, model, "gemma")
-    with pytest.raises(ValueError, match=r"architectures=\['gemma'\]; of all architectures Llama"):
+    with pytest.raises(ValueError, match=r'architectures=\["gemma"\]; of all LlamaForCausalLM'):
         shape_of(str(path))
     write(path, model, "llama", tensors={"blk.0.attn_q.bias": np.ones(32, dtype=np.float32)})
     with pytest.raises(ValueError, match=r"does not, model\.layers\.0\.self_attn\.q_proj\.bias"):
@@ -179,8 +212,17 @@ def test_a_file_that_is_cut_short(tmp_path: Path, kept: int) -> None:
     content = path.read_bytes()
     # Behind the last tensor, of 32 numbers, is padding to a multiple of 32 bytes at most.
     path.write_bytes(content[: kept if kept >= 0 else len(content) - 64])
-    with pytest.raises(ValueError, match=r"m\.gguf is (cut short or damaged|no GGUF file)"):
+    with pytest.raises(ValueError, match=r"m\.gguf: is (cut short or damaged|no GGUF file).*fetch"):
         check_weights(shape_of(str(path)))
+
+
+def test_damage_is_told_of(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", tiny.make("llama", tmp_path / "model"), "llama")
+    content = path.read_bytes()
+    for start in range(8, 600, 4):  # counts, lengths, kinds, texts: whatever is there
+        path.write_bytes(content[:start] + b"\xff" * 8 + content[start + 8 :])
+        with suppress(ValueError):  # some of it does not matter
+            open_tensors(shape_of(str(path)).init_from or "")
 
 
 @pytest.mark.slow

@@ -57,21 +57,22 @@ Q = "model.layers.1.self_attn.q_proj"
 
 def test_tensors_that_are_not_the_model_s(changed: Callable[..., str]) -> None:
     where = changed(lambda t: t.pop(f"{Q}.weight"))
-    assert refusal(where) == f"init_from={where}: lacks {Q}.weight (32 x 32)"
+    advice = "; weights and configuration are not of one model, so fetch both again"
+    assert refusal(where) == f"init_from={where}: lacks {Q}.weight (32 x 32){advice}"
     changed(lambda t: [t.pop(k) for k in list(t) if "layers.0" in k])
-    assert refusal(where).endswith(" and 6 more")
+    assert refusal(where).endswith(f" and 6 more{advice}")
     changed(lambda t: t.update({f"{Q}.bias": torch.zeros(32)}))
     assert refusal(where) == (
-        f"init_from={where}: has, and a model of its configuration does not, {Q}.bias (32)"
+        f"init_from={where}: has, and a model of its configuration does not, {Q}.bias (32){advice}"
     )
     changed(lambda t: t.update({f"{Q}.weight": torch.zeros(16, 32)}))
     assert refusal(where) == (
-        f"init_from={where}: {Q}.weight is 16 x 32, and its configuration makes it 32 x 32"
+        f"init_from={where}: {Q}.weight is 16 x 32, and its configuration makes it 32 x 32{advice}"
     )
     changed(lambda t: t.update({f"{Q}.weight": torch.zeros(32, 32, dtype=torch.int8)}))
     assert refusal(where) == (
         f"init_from={where}: {Q}.weight in model.safetensors is I8; weights of 16, 32 or 64 bits "
-        "can be read"
+        "can be read, so take the model as it was before it was quantised, or a GGUF file"
     )
 
 
@@ -119,7 +120,9 @@ def test_several_files(tmp_path: Path) -> None:
         ours = logits_alone(loaded(tmp_path)[0], tiny.sequences()[1])
     assert (ours - expected).abs().max() < 1e-5
     shards[1].unlink()
-    assert refusal(str(tmp_path)).endswith(f"names {shards[1].name}, which is missing")
+    assert refusal(str(tmp_path)).endswith(
+        f"names {shards[1].name}, which is missing; fetch that file too"
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, -1])
@@ -127,7 +130,10 @@ def test_a_file_that_is_cut_short(llama: Path, tmp_path: Path, kept: int) -> Non
     for name in ("config.json", "model.safetensors"):
         content = (llama / name).read_bytes()
         (tmp_path / name).write_bytes(content[:kept] if name == "model.safetensors" else content)
-    assert refusal(str(tmp_path)).endswith("model.safetensors is cut short or damaged")
+    path = tmp_path / "model.safetensors"
+    assert refusal(str(tmp_path)) == (
+        f"init_from={tmp_path}: {path} is cut short or damaged; fetch it again"
+    )
 
 
 def test_files_that_are_not_read(llama: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from safetensors.torch import load_file
 
 from models.gpt import KernelPath, build_gpt
 from models.hf.shape import shape_of
-from models.hf.write import published_config, with_precision, write_weights
+from models.hf.write import published_config, save_tensors, with_precision, write_weights
 from models.rope_scaling import YarnScaling
 from models.shapes import GPTShape
 from sft.parallel import parallel_session
@@ -108,6 +109,16 @@ def test_several_files_and_sixteen_bits(tmp_path: Path) -> None:
     model, said = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
     assert model.dtype == torch.bfloat16
     assert not any(said[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most[1]))
+        with pytest.raises(OSError):
+            save_tensors({"a": torch.zeros(1000)}, tmp_path / "model.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
 
 
 def test_a_shape_that_transformers_does_not_have() -> None:

@@ -117,6 +117,16 @@ def test_a_mistake_is_one_message(
     assert not list(tmp_path.rglob("preview.json"))
 
 
+def test_an_option_of_ones_own_that_is_no_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "experiment" / "bad.yaml"
+    bad.parent.mkdir()
+    bad.write_text("train: [\n", encoding="utf-8")
+    assert main([f"--config-dir={tmp_path}", "experiment=bad"]) == 2
+    assert capsys.readouterr().err.startswith(f"stowage: {bad}:2: is not YAML (")
+
+
 def test_it_needs_no_torch(write_lengths: Callable[..., Path], tmp_path: Path) -> None:
     code = (
         "import sys; from sft.preview.cli import main; "

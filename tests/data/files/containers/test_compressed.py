@@ -47,6 +47,15 @@ def test_several_members(kind: str, tmp_path: Path) -> None:
     assert split(path) == (lines(chats(5)).split(b"\n")[:-1], [])
 
 
+def test_zstandard_with_a_window_of_more_than_the_usual_size(tmp_path: Path) -> None:
+    # As zstd --long=28 writes it; the usual limit is 27.
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
+    stream = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    path = tmp_path / "c.jsonl.zst"
+    path.write_bytes(stream.compress(lines(chats(3))) + stream.flush())
+    assert split(path) == (lines(chats(3)).split(b"\n")[:-1], [])
+
+
 def test_zeros_behind_a_gzip_member_are_padding(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl.gz"
     path.write_bytes(gzip.compress(lines(chats(2))) + b"\0" * 20_000)

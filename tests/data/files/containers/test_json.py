@@ -136,7 +136,8 @@ def test_nested_too_deeply(tmp_path: Path) -> None:
         ('{"a": 1}', "a JSON file without a list of records"),
         ('{"a": ["x"], "b": []}', "a JSON file without a list of records"),
         ("{}", "a JSON file without a list of records"),
-        ("3", "JSON is broken from here on"),
+        ("3", "a JSON file without a list of records"),
+        ('"hello"', "a JSON file without a list of records"),
     ],
 )
 def test_no_records_but_damage(tmp_path: Path, content: str, expected: str) -> None:
