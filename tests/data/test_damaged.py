@@ -248,7 +248,7 @@ def test_what_is_dropped_by_choice_stops_nothing(tmp_path: Path) -> None:
         ("c.jsonl", b"", r"c\.jsonl holds no conversations, it is empty or blank; set data\.path"),
         ("c.jsonl", b"\n \n\t\r\n", r"c\.jsonl holds no conversations"),
         ("c.json", b" \n", r"c\.json holds no conversations"),
-        ("c.jsonl.gz", gzip.compress(b"\n\n"), r"c\.jsonl\.gz holds no conversations"),
+        ("c.jsonl.gz", gzip.compress(b"\n\n", mtime=0), r"c\.jsonl\.gz holds no conversations"),
         ("c.parquet", b"no", r"c\.parquet cannot be used: not a Parquet file, .* \(c\.parquet:1\)"),
         ("s.tar", b"no tar at all", r"s\.tar cannot be used: not a tar file \(s\.tar:1\)"),
     ],
