@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,13 @@ class Accounting:
             "real_tokens": self.real_tokens,
             "loss_tokens": self.loss_tokens,
         }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Accounting:
+        """What :meth:`to_json` gave, as an object again that shares nothing with it."""
+        numbers = {k: v for k, v in content.items() if isinstance(v, int) and k != "dropped_total"}
+        examples = {reason: list(ids) for reason, ids in content["examples"].items()}
+        return cls(**numbers, dropped=dict(content["dropped"]), examples=examples)
 
     def describe(self) -> str:
         """Return one line for people, the commonest reasons first."""

@@ -14,7 +14,7 @@ a hook is therefore always a fault of ours, and ends the run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, stateless
@@ -24,6 +24,7 @@ from megatron.energon.metadataset.loader_interface import LoadedDataset
 from data.accounting import Accounting, BadLimit
 from data.chat import ConversationEncoder, Dropped
 from data.errors import DataError
+from data.intake import Intake, Window
 from data.jsonl import Records
 from data.packing.batch import Pack
 from data.packing.microbatches import Layout
@@ -62,31 +63,23 @@ class _Group:
     refusal: str | None
 
 
-@dataclass(slots=True)
-class _Window[Item: (Sample, Pack)]:
-    """A whole window: what crosses from a worker to the trainer."""
-
-    number: int
-    items: list[Item]
-    accounting: Accounting = field(default_factory=Accounting)
-    fewest_rows: int = 0
-    refusal: str | None = None
-
-
 class _RecordDataset(SavableDataset[_Record]):  # type: ignore[misc]
-    """Reads conversations in window order, each worker its share of the windows."""
+    """Reads conversations in window order from ``first`` on, each worker its share of them."""
 
-    def __init__(self, records: Records, order: WindowOrder, worker_config: WorkerConfig) -> None:
+    def __init__(
+        self, records: Records, order: WindowOrder, first: int, worker_config: WorkerConfig
+    ) -> None:
         super().__init__(worker_config=worker_config)
         self.records = records
         self.order = order
+        self.first = first
 
     def __iter__(self) -> Iterator[_Record]:
         config = self.worker_config
         workers = max(1, config.num_workers)
         # Window j goes to rank j % ranks, and there to the next worker in turn: torch collects
         # from the workers in turn, so the windows of a rank arrive in order.
-        first = config.rank + config.world_size * config.rank_worker_id()
+        first = self.first + config.world_size * config.rank_worker_id()
         for window, rows in self.order.windows(first, stride=config.world_size * workers):
             for row in rows.tolist():
                 yield _Record(
@@ -181,15 +174,16 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
     def batch_group_criterion(self, sample: _Group) -> tuple[int, int]:
         return sample.window, sample.group_count
 
-    def batch(self, samples: list[_Group]) -> _Window[Any]:
-        window: _Window[Any] = _Window(samples[0].window, [])
+    def batch(self, samples: list[_Group]) -> Window:
+        items: list[Any] = []
+        window = Window(samples[0].window, items)
         for group in samples:
             if group.item is not None:
-                window.items.append(group.item)
+                items.append(group.item)
             window.accounting.merge(group.accounting)
             window.refusal = window.refusal or group.refusal
         if self.layout is not None:
-            lengths = [n for pack in window.items for n in pack.row.cu_seqlens.diff().tolist()]
+            lengths = [n for pack in items for n in pack.row.lengths]
             window.fewest_rows = self.layout.fewest_rows(lengths)
         return window
 
@@ -197,12 +191,8 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
 class ConversationStream[Item: (Sample, Pack)]:
     """Samples, or packs where the loader packs, in window order, with their accounting.
 
-    Iterate once; close it (or leave its ``with`` block) to end its worker processes.
-
-    Attributes:
-        accounting: of every conversation that has arrived so far, those not yet handed out too.
-        rows: packed rows that have arrived.
-        fewest_rows: a lower bound on the rows that their windows need, by any packer.
+    Iterate once, over items or :meth:`windows`; close it (or leave its ``with`` block) to end its
+    worker processes.
     """
 
     def __init__(
@@ -216,6 +206,7 @@ class ConversationStream[Item: (Sample, Pack)]:
         num_workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        first_window: int = 0,
     ) -> None:
         """Open the stream.
 
@@ -224,24 +215,28 @@ class ConversationStream[Item: (Sample, Pack)]:
             encode: from raw line to sample.
             order: of the conversations.
             pack_with: the loader packs each window with this layout; None: it hands over samples.
-            max_bad_fraction: of the records that this rank reads; see ``accounting.BadLimit``.
+            max_bad_fraction: of the records that this process reads; see ``accounting.BadLimit``.
             num_workers: processes; 0 loads in this one.
-            rank: this data-parallel rank.
-            world_size: data-parallel ranks.
+            rank: of this process among those that share the windows.
+            world_size: how many share them; window ``j`` is read by process ``j % world_size``.
+            first_window: those before it are not read.
         """
-        self.accounting = Accounting()
-        self.rows = 0
-        self.fewest_rows = 0
-        self._pass_size = order.epoch_size
-        self._limit = BadLimit(max_bad_fraction, -(-order.epoch_size // world_size))
+        limit = BadLimit(max_bad_fraction, -(-order.epoch_size // world_size))
+        self._intake = Intake(limit)
+        self._loader = None
+        self._windows: Iterator[Window] = iter(())
+        first = first_window + (rank - first_window) % world_size
+        if not order.has_window(first):
+            return
         config = WorkerConfig(
             rank=rank,
             world_size=world_size,
             num_workers=num_workers,
             global_error_handler=_reraise,
         )
+        reader = _RecordDataset(records, order, first, config)
         dataset = _ConversationEncoder(encode, order, pack_with).build_train_datasets(
-            datasets=[LoadedDataset(dataset=_Factory(_RecordDataset(records, order, config)))],
+            datasets=[LoadedDataset(dataset=_Factory(reader))],
             worker_config=config,
             batch_size=None,
             packing_buffer_size=None if pack_with is None else order.window_size,
@@ -251,25 +246,32 @@ class ConversationStream[Item: (Sample, Pack)]:
         self._loader = get_loader(dataset, watchdog_timeout_seconds=600)
         self._windows = iter(self._loader)
 
+    @property
+    def accounting(self) -> Accounting:
+        """Of every conversation that has arrived so far, those not yet handed out too."""
+        return self._intake.accounting
+
+    @property
+    def rows(self) -> int:
+        """Packed rows that have arrived."""
+        return self._intake.rows
+
+    @property
+    def fewest_rows(self) -> int:
+        """A lower bound on the rows that the windows that have arrived need, by any packer."""
+        return self._intake.fewest_rows
+
     def __iter__(self) -> Iterator[Item]:
-        fruitless = 0
-        for window in self._arrivals():
-            if window.refusal:
-                raise DataError(window.refusal)
-            self.accounting.merge(window.accounting)
-            self._limit.check(self.accounting)
-            self.rows += len(window.items) if window.fewest_rows else 0
-            self.fewest_rows += window.fewest_rows
-            fruitless = 0 if window.items else fruitless + window.accounting.read
-            if fruitless >= self._pass_size:
-                raise DataError(
-                    f"none of the {self._pass_size:,} conversations can be used: "
-                    f"{self.accounting.describe()}. Look at the lines named, or change "
-                    "data.overlong or packing.capacity"
-                )
+        for window in self.windows():
+            self._intake.take(window)
             yield from window.items
 
-    def _arrivals(self) -> Iterator[_Window[Item]]:
+    def windows(self) -> Iterator[Window]:
+        """This process's windows as they arrive; nothing is counted or refused.
+
+        Raises:
+            DataError: the data cannot be read any more.
+        """
         try:
             yield from self._windows
         except DataError as error:

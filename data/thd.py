@@ -149,20 +149,57 @@ def build_row(
 
 
 def build_rectangle(
-    samples: Sequence[Sample], *, pad_multiple: int = 1, pad_id: int = 0
+    samples: Sequence[Sample],
+    *,
+    pad_multiple: int = 1,
+    shape: tuple[int, int] | None = None,
+    pad_id: int = 0,
 ) -> Rectangle:
     """Lay one sample a line, padded on the right to the longest, rounded to the pad multiple.
 
+    Args:
+        samples: at least one.
+        pad_multiple: the width is a multiple of it.
+        shape: lines and width; None: as many and as wide as the samples need. Lines that are left
+            hold padding only.
+        pad_id: the token that stands in padding.
+
     Raises:
-        ValueError: no samples.
+        ValueError: no samples, or more or longer ones than the shape has room for.
     """
     if not samples:
         raise ValueError("a rectangle needs at least one sample")
-    width = round_up(max(len(s) for s in samples), pad_multiple)
-    grid = _Grid(len(samples), width, pad_id)
+    needed = len(samples), round_up(max(len(s) for s in samples), pad_multiple)
+    lines, width = needed if shape is None else shape
+    if needed[0] > lines or needed[1] > width:
+        raise ValueError(f"samples of {needed} do not fit a rectangle of {shape}")
+    grid = _Grid(lines, width, pad_id)
+    for line in range(len(samples), lines):
+        grid.position_ids[line] = np.arange(width)
     for line, sample in enumerate(samples):
         grid.place(sample, line=line, start=0, extent=width)
     return Rectangle(**grid.slots(samples))
+
+
+def padding_row(width: int, *, pad_id: int = 0) -> Row:
+    """A row of padding: one segment, no sample, no loss. What a process computes for company.
+
+    Args:
+        width: T.
+        pad_id: the token that stands in padding.
+    """
+    boundaries = _boundaries(np.array([width]))
+    return Row(
+        **_only_padding(1, width, pad_id),
+        cu_seqlens=boundaries,
+        cu_seqlens_padded=boundaries,
+        max_seqlen=width,
+    )
+
+
+def padding_rectangle(shape: tuple[int, int], *, pad_id: int = 0) -> Rectangle:
+    """A rectangle of padding, of so many lines and so wide: no sample, no loss."""
+    return Rectangle(**_only_padding(*shape, pad_id))
 
 
 def validate_boundaries(
@@ -209,6 +246,12 @@ def _boundaries(lengths: npt.NDArray[np.int64]) -> Tensor:
     out = np.zeros(lengths.size + 1, dtype=np.int32)
     np.cumsum(lengths, out=out[1:])
     return torch.from_numpy(out)
+
+
+def _only_padding(lines: int, width: int, pad_id: int) -> dict[str, Any]:
+    grid = _Grid(lines, width, pad_id)
+    grid.position_ids[:] = np.arange(width)
+    return grid.slots(())
 
 
 class _Grid:

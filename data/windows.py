@@ -10,6 +10,7 @@ packing sees the same conversations in the same order, and a position in the str
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -60,6 +61,11 @@ class WindowOrder:
     def epoch_size(self) -> int:
         """Positions in an epoch."""
         return sum(share.per_epoch for share in self.shares) if self.shares else self.rows
+
+    def has_window(self, window: int) -> bool:
+        """Whether the stream is as long as that."""
+        end = math.inf if self.epochs is None else self.epochs * self.epoch_size
+        return window * self.window_size < end
 
     def windows(
         self, first: int = 0, stride: int = 1

@@ -13,7 +13,9 @@ from data.tokenizers import Tokenizer, load_tokenizer
 from sft.config import RunConfig
 from sft.errors import ConfigError
 from sft.evaluation import check_eval
+from sft.launch import ALONE, Place
 from sft.lora import check_lora
+from sft.parallel_checks import check_parallel
 
 _DEFAULT_MICRO_BATCH_SIZE = 4
 
@@ -36,12 +38,17 @@ class Derived:
     micro_batch_size: int
 
 
-def check(config: RunConfig) -> Derived:
+def check(config: RunConfig, place: Place = ALONE) -> Derived:
     """Refuse settings that do not fit together.
+
+    Args:
+        config: the run's.
+        place: of this process among those of the run.
 
     Raises:
         ConfigError: naming the keys, their values, and values that would do.
     """
+    check_parallel(config, place.world_size)
     multiple = _pad_multiple(config)
     _check_capacity(config, multiple)
     check_eval(config)
@@ -101,13 +108,20 @@ def _load(name: str, chat_template: str | None, template_args: str, key: str) ->
 
 
 def _pad_multiple(config: RunConfig) -> int:
-    required = required_pad_multiple()
+    parallel = config.parallel
+    required = required_pad_multiple(
+        tensor_parallel=parallel.tp,
+        context_parallel=parallel.cp,
+        sequence_parallel=parallel.sp,
+    )
     wanted = config.packing.pad_multiple
     if wanted is None:
         return required
     if wanted % required:
+        why = f" with parallel.cp={parallel.cp}" if parallel.cp > 1 else ""
+        why += f" with parallel.tp={parallel.tp} parallel.sp=true" if parallel.sp else ""
         raise ConfigError(
-            f"packing.pad_multiple={wanted}: must be a multiple of {required}; use "
+            f"packing.pad_multiple={wanted}: must be a multiple of {required}{why}; use "
             f"{round_up(wanted, required)}, or null to have it derived"
         )
     return wanted

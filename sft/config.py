@@ -29,6 +29,7 @@ from models.shapes import GPTShape, ModelSource
 from sft.errors import ConfigError
 from sft.loggers.base import MetricLogger
 from sft.optimizers import Optimizer
+from sft.parallel_settings import ParallelSettings
 from sft.schedules import Schedule
 from sft.settings import EvalSettings, LossSettings, TrainSettings
 from sft.wording import alternatives, first_line, show, type_name, unknown_key, with_key
@@ -55,6 +56,7 @@ class RunConfig:
         data: where the conversations come from.
         packing: who packs, and into what.
         packer: with which algorithm.
+        parallel: how model and rows are shared out over processes.
         optimizer: with its peak learning rate.
         schedule: of the learning rate.
         loss: how it is averaged.
@@ -71,6 +73,7 @@ class RunConfig:
     data: DataSource
     packing: PackingSettings
     packer: Packer
+    parallel: ParallelSettings
     optimizer: Optimizer
     schedule: Schedule
     loss: LossSettings
@@ -89,6 +92,7 @@ _COMPONENTS: dict[str, type[Any]] = {
 _SECTIONS: dict[str, type[Any]] = {
     "lora": LoRASettings,
     "packing": PackingSettings,
+    "parallel": ParallelSettings,
     "loss": LossSettings,
     "train": TrainSettings,
     "eval": EvalSettings,

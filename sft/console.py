@@ -18,8 +18,17 @@ class RunConsole:
     On a terminal, one live line; elsewhere (a log file, Slurm), a line every so many steps.
     """
 
-    def __init__(self, *, log_every: int, console: Console | None = None) -> None:
-        self._console = console or Console()
+    def __init__(
+        self, *, log_every: int, console: Console | None = None, silent: bool = False
+    ) -> None:
+        """Nothing is shown yet.
+
+        Args:
+            log_every: steps between two lines where the console is no terminal.
+            console: where to; None: standard output.
+            silent: show nothing, in all processes of a run but the first.
+        """
+        self._console = console or Console(quiet=silent)
         self._log_every = log_every
         self._progress: Progress | None = None
         self._task: Any = None

@@ -23,6 +23,7 @@ from data.sources.base import PreparedData
 from models.lora_settings import LoRASettings
 from sft.config import RunConfig
 from sft.errors import ConfigError
+from sft.parallel_settings import ParallelSettings
 from sft.settings import EvalSettings, LossSettings, TrainSettings
 
 # Parts of the settings that are always of one class, so that no key names it.
@@ -30,6 +31,7 @@ _SECTIONS = (
     RunConfig,
     LoRASettings,
     PackingSettings,
+    ParallelSettings,
     LossSettings,
     TrainSettings,
     EvalSettings,

@@ -38,9 +38,14 @@ class Pack:
 
 @dataclass(frozen=True, eq=False)
 class StepBatch:
-    """One optimizer step's data: samples still to be laid out, or rows the loader has packed.
+    """One process's data of a step: samples still to be laid out, or rows the loader has packed.
 
     ``rows`` non-empty means that the boundaries are already decided.
+
+    Attributes:
+        bins: which samples make up each microbatch, by index; of none: padding. None: that is
+            still to be decided, over the samples.
+        shape: lines and width that every microbatch is to have; None: each as it needs.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -48,6 +53,8 @@ class StepBatch:
     micro_batch_indices: tuple[tuple[int, int], ...] = ()
     micro_batch_lengths: tuple[int, ...] = ()
     sample_mask: tuple[float, ...] = field(default=())
+    bins: tuple[tuple[int, ...], ...] | None = None
+    shape: tuple[int, int] | None = None
 
     @classmethod
     def from_packs(cls, packs: Sequence[Pack]) -> StepBatch:

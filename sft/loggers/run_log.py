@@ -7,7 +7,6 @@ written, and a run that cannot write it ends.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +20,15 @@ _log = logging.getLogger(__name__)
 
 
 class RunLog:
-    """Hands each record to every logger, the record first.
-
-    Only the first of several processes writes anything; in the others this does nothing.
-    """
+    """Hands each record to every logger, the record first."""
 
     def __init__(
-        self, run_dir: Path, loggers: Mapping[str, MetricLogger], say: Callable[[str], None]
+        self,
+        run_dir: Path,
+        loggers: Mapping[str, MetricLogger],
+        say: Callable[[str], None],
+        *,
+        writes: bool = True,
     ) -> None:
         """Nothing is opened yet.
 
@@ -35,12 +36,13 @@ class RunLog:
             run_dir: the run's directory, with its ``run.json``.
             loggers: by name.
             say: shows a person a line.
+            writes: whether this process does; of several only the first, in the others this does
+                nothing.
         """
         self._run_dir = run_dir
         self._loggers = dict(loggers)
         self._say = say
-        # torchrun numbers the processes of a run.
-        self._writes = os.environ.get("RANK", "0") == "0"
+        self._writes = writes
         self._record: MetricSink | None = None
         self._mirrors: dict[str, MetricSink] = {}
         self._summary: Mapping[str, Any] | None = None

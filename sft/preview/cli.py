@@ -21,17 +21,10 @@ from omegaconf import DictConfig
 from data.errors import DataError
 from data.packing.settings import PackingMode
 from sft.checks import check
-from sft.cli import (
-    BAD_CONFIG,
-    CONF_DIR,
-    FAILED,
-    INTERRUPTED,
-    REFUSALS,
-    canonical_override,
-    explain,
-)
+from sft.cli import BAD_CONFIG, FAILED, INTERRUPTED, REFUSALS, canonical_override
 from sft.config import resolve
 from sft.errors import ConfigError
+from sft.explain import CONF_DIR, explain
 from sft.preview.choice import Choice
 from sft.preview.preview import preview
 from sft.wording import unknown_key

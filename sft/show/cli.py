@@ -13,18 +13,11 @@ from rich.console import Console
 
 from data.errors import DataError
 from sft.checks import Derived, check
-from sft.cli import (
-    BAD_CONFIG,
-    CONF_DIR,
-    FAILED,
-    INTERRUPTED,
-    REFUSALS,
-    canonical_override,
-    explain,
-)
+from sft.cli import BAD_CONFIG, FAILED, INTERRUPTED, REFUSALS, canonical_override
 from sft.config import RunConfig, resolve
 from sft.encoder import build_encoder
 from sft.errors import ConfigError
+from sft.explain import CONF_DIR, explain
 from sft.order import training_order
 from sft.show.page import Page, share
 from sft.show.samples import Gathered, gather

@@ -15,7 +15,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from data.packers import ALIASES
-from sft.cli import canonical_override, explain
+from sft.cli import canonical_override
+from sft.explain import explain
 from tests.conftest import CONF_DIR
 
 ROOT = Path(__file__).resolve().parents[2]
