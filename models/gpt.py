@@ -1,7 +1,4 @@
-"""Megatron-Core's GPTModel: built from a shape, run on rows and rectangles.
-
-The only file that knows ``PackedSeqParams``.
-"""
+"""Megatron-Core's GPTModel, built from a shape; :mod:`models.losses` runs it."""
 
 from __future__ import annotations
 
@@ -66,29 +63,59 @@ def _transformer_engine_fault() -> str | None:
     return None
 
 
-def build_gpt(shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath) -> GPTModel:
-    """Build the model; parallel state must be initialised.
+def build_chunks(
+    shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath, seed: int = 0
+) -> list[GPTModel]:
+    """Build this rank's part of the model; parallel state must be initialised.
 
     Args:
         shape: layers and widths.
         tokenizer_vocab_size: ids the tokenizer may produce.
         kernels: from :func:`choose_kernel_path`.
+        seed: of the weights.
 
     Returns:
-        The model in fp32, on the CPU where there is no CUDA. With ``shape.init_from`` its weights
-        are not drawn: they are whatever was in memory until they are loaded.
+        One model for each virtual stage of the pipeline that this rank has, in fp32, on the CPU
+        where there is no CUDA. With ``shape.init_from`` its weights are not drawn: they are
+        whatever was in memory until they are loaded.
     """
+    virtual = parallel_state.get_virtual_pipeline_model_parallel_world_size()
+    stages: list[int | None] = [None] if virtual is None else list(range(virtual))
+    chunks = [_build_stage(shape, tokenizer_vocab_size, kernels, stage) for stage in stages]
+    if shape.init_from is None:
+        draw_weights(chunks, seed)
+    return [chunk.cuda() for chunk in chunks] if torch.cuda.is_available() else chunks
+
+
+def build_gpt(
+    shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath, seed: int = 0
+) -> GPTModel:
+    """The only chunk of :func:`build_chunks`, where there are no virtual stages."""
+    (model,) = build_chunks(
+        shape, tokenizer_vocab_size=tokenizer_vocab_size, kernels=kernels, seed=seed
+    )
+    return model
+
+
+def _build_stage(
+    shape: GPTShape, tokenizer_vocab_size: int, kernels: KernelPath, stage: int | None
+) -> GPTModel:
     config = transformer_config(shape)
     # Megatron-Core announces at every construction that a successor is planned.
     logging.getLogger("megatron.core.models.gpt.gpt_model").setLevel(logging.ERROR)
+    first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
+    last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
     model = GPTModel(
         config=config,
-        transformer_layer_spec=layer_spec(shape, kernels),
+        transformer_layer_spec=layer_spec(shape, kernels, config, stage),
         vocab_size=shape.padded_vocab_size(tokenizer_vocab_size),
         max_sequence_length=shape.context_length,
+        pre_process=first,
+        post_process=last,
         share_embeddings_and_output_weights=shape.tie_embeddings,
         position_embedding_type="rope",
         rotary_base=shape.rotary_base,
+        vp_stage=stage,
     )
     if kernels is KernelPath.TORCH:
         model.rotary_pos_emb = RowRotaryEmbedding(
@@ -98,9 +125,14 @@ def build_gpt(shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath
             use_cpu_initialization=config.use_cpu_initialization,
         )
     _set_rotary(model, shape)
-    # What it has more rows for than ids is padding, and is given no probability.
-    model.output_layer.real_vocab_size = shape.real_vocab_size(tokenizer_vocab_size)
-    return model.cuda() if torch.cuda.is_available() else model
+    if last:
+        # What it has more rows for than ids is padding, and is given no probability.
+        model.output_layer.real_vocab_size = shape.real_vocab_size(tokenizer_vocab_size)
+        if config.sequence_parallel:
+            # It is given the chosen positions of all ranks, not each rank's own.
+            model.output_layer.sequence_parallel = False
+            model.output_layer.allreduce_dgrad = True
+    return model
 
 
 def unwrapped(model: Any) -> Any:
@@ -139,9 +171,21 @@ def transformer_config(shape: GPTShape) -> TransformerConfig:
         hidden_dropout=0.0,
         attention_dropout=0.0,
         init_method_std=shape.init_std,
-        perform_initialization=shape.init_from is None,
+        # The weights are drawn by ``models.initial``, or loaded.
+        perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
+        tensor_model_parallel_size=tensor_parallel,
+        sequence_parallel=sequence_parallel and tensor_parallel > 1,
+        pipeline_model_parallel_size=parallel_state.get_pipeline_model_parallel_world_size(),
+        virtual_pipeline_model_parallel_size=(
+            parallel_state.get_virtual_pipeline_model_parallel_world_size()
+        ),
+        pipeline_dtype=torch.float32,
+        # Sends and receives of one batch are not told apart over gloo, where two stages each send
+        # to the other both ways round.
+        batch_p2p_comm=torch.cuda.is_available(),
+        context_parallel_size=parallel_state.get_context_parallel_world_size(),
+        **experts.config_of(shape),
         # The loss of a step is a sum over its loss tokens, divided once by their number.
         calculate_per_token_loss=True,
     )
@@ -158,106 +202,3 @@ def layer_spec(shape: GPTShape, kernels: KernelPath) -> ModuleSpec:
     spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=shape.qk_norm)
     spec.submodules.self_attention.submodules.core_attention = SegmentAttention
     return spec
-
-
-def packed_seq_params(
-    cu_seqlens: Tensor, cu_seqlens_padded: Tensor, max_seqlen: int, *, real_boundaries: bool
-) -> PackedSeqParams:
-    """What the attention kernel is told about a row.
-
-    Args:
-        cu_seqlens: int32 ``[n + 1]``, real boundaries.
-        cu_seqlens_padded: int32 ``[n + 1]``, padded boundaries.
-        max_seqlen: the longest padded segment; rotary embeddings need it to cover the padding.
-        real_boundaries: hand over the real boundaries beside the padded ones, so that the kernel
-            skips padding; else the padded ones stand for both. Attention is causal and padding
-            stands last, so real tokens come out the same.
-    """
-    padded_between = real_boundaries and not torch.equal(cu_seqlens, cu_seqlens_padded)
-    # Where the two agree it must be one tensor object: Transformer Engine tells by identity
-    # whether there is padding, and takes a slower path when it thinks so.
-    inner = cu_seqlens if padded_between else cu_seqlens_padded
-    return PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=inner,
-        cu_seqlens_kv=inner,
-        cu_seqlens_q_padded=cu_seqlens_padded,
-        cu_seqlens_kv_padded=cu_seqlens_padded,
-        max_seqlen_q=max_seqlen,
-        max_seqlen_kv=max_seqlen,
-        pad_between_seqs=padded_between,
-    )
-
-
-def token_losses(
-    model: torch.nn.Module,
-    *,
-    tokens: Tensor,
-    labels: Tensor,
-    position_ids: Tensor,
-    loss_positions: Tensor,
-    packing: PackedSeqParams | None,
-) -> Tensor:
-    """Cross-entropy at the positions that count.
-
-    Logits are computed for those positions only. In chat data most positions are prompt or
-    padding, and the logits of a large vocabulary are the widest tensor of the whole step.
-
-    Args:
-        model: a GPTModel, bare or wrapped for data parallelism.
-        tokens: int64 ``[b, s]``.
-        labels: int64 ``[b, s]``.
-        position_ids: int64 ``[b, s]``.
-        loss_positions: int64 ``[k]``, indices into the flattened ``[b * s]``; may be empty.
-        packing: the row's boundaries; None for a rectangle.
-
-    Returns:
-        float32 ``[k]``; connected to the model's graph even if ``k`` is 0.
-    """
-    losses: Tensor = model(
-        tokens,
-        position_ids,
-        None,
-        labels=labels,
-        packed_seq_params=packing,
-        output_processor=_losses_at_positions,
-        output_processor_context=loss_positions,
-    )
-    return losses
-
-
-def _losses_at_positions(
-    *,
-    hidden_states: Tensor,
-    output_layer: Any,
-    output_weight: Tensor | None,
-    labels: Tensor,
-    context: Tensor,
-    compute_language_model_loss: Any,
-    scale_logits: Any,
-    **_unused: Any,
-) -> Tensor:
-    # hidden_states is [s, b, h] and positions index [b, s] flattened.
-    chosen = hidden_states.transpose(0, 1).flatten(0, 1).index_select(0, context)
-    logits, _ = output_layer(chosen.unsqueeze(1), weight=output_weight)
-    _rule_out_padding(logits, output_layer)
-    chosen_labels = labels.flatten().index_select(0, context).unsqueeze(0)
-    losses: Tensor = compute_language_model_loss(chosen_labels, scale_logits(logits))
-    return losses.flatten()
-
-
-def _rule_out_padding(logits: Tensor, output_layer: Any) -> None:
-    """Give rows of the vocabulary that stand for no id no probability, in place.
-
-    So the loss does not depend on what the vocabulary is padded to, and a model that is exported
-    without its padding has the loss that was trained.
-
-    Args:
-        logits: ``[k, 1, v]``, of this rank's v rows.
-        output_layer: with the number of real rows, of all ranks together.
-    """
-    rows = logits.shape[-1]
-    first = output_layer.tp_group.rank() * rows
-    real = max(0, output_layer.real_vocab_size - first)
-    if real < rows:
-        logits[..., real:] = -torch.inf

@@ -1,0 +1,89 @@
+"""Context parallelism: several ranks share each row, and attention sees all of it.
+
+Causal attention costs a position as much as there are positions before it. So that ranks are
+level, each padded segment is cut into ``2 * size`` equal chunks, and rank ``r`` has the r-th from
+the front and the r-th from the back: in zigzag, as Transformer Engine and Megatron-Core have it
+(the idea is of Brandon et al. 2023, "Striped Attention", section 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def zigzag_positions(cu_seqlens_padded: Tensor, size: int, rank: int) -> Tensor:
+    """Which positions of a row a rank has, in its order.
+
+    Args:
+        cu_seqlens_padded: integers ``[n + 1]``, from 0 to T; each padded length is a multiple of
+            ``2 * size``.
+        size: context-parallel ranks.
+        rank: which of them.
+
+    Returns:
+        int64 ``[T / size]``.
+    """
+    bounds = cu_seqlens_padded.long()
+    chunks = bounds.diff() // (2 * size)
+    assert torch.equal(chunks * 2 * size, bounds.diff()), "the pad multiple is not kept"
+    starts = torch.stack(
+        (bounds[:-1] + rank * chunks, bounds[:-1] + (2 * size - 1 - rank) * chunks), dim=1
+    ).flatten()
+    lengths = chunks.repeat_interleave(2)
+    ends = lengths.cumsum(0)
+    within = torch.arange(int(ends[-1]), device=bounds.device)
+    within = within - (ends - lengths).repeat_interleave(lengths)
+    return starts.repeat_interleave(lengths) + within
+
+
+def row_order(cu_seqlens_padded: Tensor, size: int) -> Tensor:
+    """Where each position of a row stands when the ranks' parts are put one after another.
+
+    Args:
+        cu_seqlens_padded: as for :func:`zigzag_positions`.
+        size: context-parallel ranks.
+
+    Returns:
+        int64 ``[T]``: ``gathered[row_order]`` is in the row's own order.
+    """
+    parts = [zigzag_positions(cu_seqlens_padded, size, rank) for rank in range(size)]
+    return torch.cat(parts).argsort()
+
+
+class _GatherRow(torch.autograd.Function):
+    """All ranks' parts one after another; backward, the sum of what all make of this rank's."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        parts = [torch.empty_like(part) for _ in range(group.size())]
+        dist.all_gather(parts, part.contiguous(), group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        # Gloo has no reduce-scatter; and a sum over ranks in 16 bits would lose what fp32 keeps.
+        whole = grad.float().contiguous()
+        if whole is grad:
+            whole = whole.clone()
+        dist.all_reduce(whole, group=ctx.group)
+        return whole.chunk(ctx.group.size())[ctx.group.rank()].to(grad.dtype), None
+
+
+def gather_row(part: Tensor, group: Any) -> Tensor:
+    """Every rank's part, one after another, differentiable.
+
+    Args:
+        part: ``[T / size, ...]``, of the same shape on every rank.
+        group: the context-parallel ranks.
+
+    Returns:
+        ``[T, ...]``.
+    """
+    gathered: Tensor = _GatherRow.apply(part, group)  # type: ignore[no-untyped-call]
+    return gathered
