@@ -72,5 +72,6 @@ class AdamW(Optimizer):
             adam_eps=self.epsilon,
             # No limit rather than none: Megatron-Core measures the norm only where it may clip.
             clip_grad=self.clip_grad_norm or math.inf,
+            use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
         )
         return get_megatron_optimizer(config, [model])
