@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from megatron.core import parallel_state
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
+
+from models.context_parallel import attend_shared_segments
 
 
 class SegmentAttention(MegatronModule):  # type: ignore[misc]
@@ -22,7 +25,8 @@ class SegmentAttention(MegatronModule):  # type: ignore[misc]
 
     A dense block-diagonal mask would cost ``T * T`` where this costs the sum of the segments'
     squares; over a row of twenty segments the mask is several times slower. Without packed
-    parameters it is ordinary causal attention over ``[s, b, h, d]``.
+    parameters it is ordinary causal attention over ``[s, b, h, d]``. Under context parallelism T
+    and s are this rank's part.
 
     Takes Megatron-Core's place for ``core_attention`` in a layer spec.
     """
@@ -40,6 +44,7 @@ class SegmentAttention(MegatronModule):  # type: ignore[misc]
         assert attn_mask_type in (AttnMaskType.causal, AttnMaskType.padding_causal)
         assert attention_type == "self"
         self.layer_number = max(1, layer_number)
+        self.cp_group = parallel_state.get_context_parallel_group()
         self.softmax_scale = softmax_scale or 1.0 / math.sqrt(config.kv_channels)
 
     def forward(
@@ -67,6 +72,8 @@ class SegmentAttention(MegatronModule):  # type: ignore[misc]
             ``[T, h * d]`` or ``[s, b, h * d]``.
         """
         assert attention_mask is None and attention_bias is None
+        if self.cp_group.size() > 1:
+            return self._shared(query, key, value, packed_seq_params)
         if packed_seq_params is None:
             # [s, b, heads, d] -> [b, heads, s, d]
             q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))
@@ -75,6 +82,21 @@ class SegmentAttention(MegatronModule):  # type: ignore[misc]
         lengths = segment_lengths(packed_seq_params)
         out = attend_segments(query, key, value, lengths, self.softmax_scale)
         return out.flatten(1)
+
+    def _shared(
+        self, query: Tensor, key: Tensor, value: Tensor, params: PackedSeqParams | None
+    ) -> Tensor:
+        """The same where each rank has its part of the positions."""
+        if params is None:
+            width = query.shape[0] * self.cp_group.size()
+            lengths = [(width, width)]
+        else:
+            lengths = segment_lengths(params)
+            query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+        out = attend_shared_segments(
+            query, key, value, lengths, self.softmax_scale, self.cp_group
+        )
+        return out.flatten(2) if params is None else out.flatten(1)
 
 
 def segment_lengths(params: PackedSeqParams) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -87,3 +88,68 @@ def gather_row(part: Tensor, group: Any) -> Tensor:
     """
     gathered: Tensor = _GatherRow.apply(part, group)  # type: ignore[no-untyped-call]
     return gathered
+
+
+def attend_shared_segments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: list[tuple[int, int]],
+    scale: float,
+    group: Any,
+) -> Tensor:
+    """Causal attention inside each segment, of this rank's positions to those of all ranks.
+
+    Args:
+        query: ``[T / size, b, h, d]``, in this rank's order; b is 1 for a row.
+        key: ``[T / size, b, g, d]``.
+        value: like ``key``.
+        lengths: (real, padded) per segment; the padded lengths sum to T.
+        scale: multiplies the scores.
+        group: the context-parallel ranks.
+
+    Returns:
+        ``[T / size, b, h, d]``; positions of padding get zeros.
+    """
+    size, rank = group.size(), group.rank()
+    bounds = torch.tensor([0, *(extent for _, extent in lengths)]).cumsum(0)
+    order = row_order(bounds, size).to(query.device)
+    both = gather_row(torch.cat((key, value), dim=-1), group).index_select(0, order)
+    key, value = both.split((key.shape[-1], value.shape[-1]), dim=-1)
+    chunks = [extent // (2 * size) for _, extent in lengths for _ in range(2)]
+    queries = iter(torch.split(query, chunks))
+    extents = [extent for _, extent in lengths]
+    segments = zip(torch.split(key, extents), torch.split(value, extents), lengths, strict=True)
+    outs = []
+    for k, v, (real, extent) in segments:
+        chunk = extent // (2 * size)
+        for start in (rank * chunk, (2 * size - 1 - rank) * chunk):
+            outs.append(_attend_chunk(next(queries), k, v, start, real, scale))
+    return torch.cat(outs)
+
+
+def _attend_chunk(
+    query: Tensor, key: Tensor, value: Tensor, start: int, real: int, scale: float
+) -> Tensor:
+    """Positions from ``start`` on of one segment, ``[c, b, h, d]``, to those before and themselves.
+
+    Args:
+        query: ``[c, b, h, d]``.
+        key: ``[n, b, g, d]``, of the whole segment.
+        value: like ``key``.
+        start: of the queries in the segment.
+        real: positions of the segment that hold a token.
+        scale: multiplies the scores.
+    """
+    chunk = query.shape[0]
+    count = min(max(real - start, 0), chunk)
+    if not count:
+        return torch.zeros_like(query)
+    seen = start + count
+    # [n, b, heads, d] -> [b, heads, n, d]
+    q, k, v = (x.permute(1, 2, 0, 3) for x in (query[:count], key[:seen], value[:seen]))
+    mask = torch.ones(count, seen, dtype=torch.bool, device=query.device).tril(start)
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    ).permute(2, 0, 1, 3)
+    return torch.cat((out, torch.zeros_like(query[count:]))) if count < chunk else out

@@ -9,7 +9,8 @@ call changed here would have raised, so nothing that worked before behaves diffe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ def adapt_to_cpu() -> None:
     _lead_device_queries()
     _lead_factories()
     _name_tensor_types()
+    _keep_random_states()
 
 
 def _lead_device_queries() -> None:
@@ -105,3 +107,30 @@ def _name_tensor_types() -> None:
         return _TensorTypeName(result) if isinstance(result, str) else result
 
     torch.Tensor.type = type_name  # type: ignore[assignment, method-assign]
+
+
+def _keep_random_states() -> None:
+    # Megatron-Core draws under a tracker that keeps a state of the CUDA generator for each kind
+    # of region. Here it keeps states of the CPU's.
+    from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+
+    def add(self: Any, name: str, seed: int) -> None:
+        assert name not in self.states_ and seed not in self.seeds_
+        self._is_initialized = True
+        self.seeds_.add(seed)
+        self.states_[name] = torch.Generator().manual_seed(seed).get_state()
+
+    @contextmanager
+    def fork(self: Any, name: str = "model-parallel-rng") -> Iterator[None]:
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self.states_[name])
+        try:
+            yield
+        finally:
+            self.states_[name] = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+    CudaRNGStatesTracker.add = add
+    CudaRNGStatesTracker.fork = fork
+    # It would be kept for a generator that never comes to be.
+    torch.cuda.manual_seed = lambda _seed: None

@@ -12,12 +12,16 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import (
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch import Tensor
 
 from models.attention import SegmentAttention
+from models.initial import draw_weights
+from models.norm import RMSNorm
 from models.rotary import RowRotaryEmbedding, rotary_frequencies
 from models.shapes import GPTShape
 
@@ -64,7 +68,12 @@ def _transformer_engine_fault() -> str | None:
 
 
 def build_chunks(
-    shape: GPTShape, *, tokenizer_vocab_size: int, kernels: KernelPath, seed: int = 0
+    shape: GPTShape,
+    *,
+    tokenizer_vocab_size: int,
+    kernels: KernelPath,
+    seed: int = 0,
+    sequence_parallel: bool = False,
 ) -> list[GPTModel]:
     """Build this rank's part of the model; parallel state must be initialised.
 
@@ -73,6 +82,7 @@ def build_chunks(
         tokenizer_vocab_size: ids the tokenizer may produce.
         kernels: from :func:`choose_kernel_path`.
         seed: of the weights.
+        sequence_parallel: tensor-parallel ranks share the positions between the matrices too.
 
     Returns:
         One model for each virtual stage of the pipeline that this rank has, in fp32, on the CPU
@@ -81,7 +91,8 @@ def build_chunks(
     """
     virtual = parallel_state.get_virtual_pipeline_model_parallel_world_size()
     stages: list[int | None] = [None] if virtual is None else list(range(virtual))
-    chunks = [_build_stage(shape, tokenizer_vocab_size, kernels, stage) for stage in stages]
+    config = transformer_config(shape, sequence_parallel=sequence_parallel)
+    chunks = [_build_stage(shape, config, tokenizer_vocab_size, kernels, s) for s in stages]
     if shape.init_from is None:
         draw_weights(chunks, seed)
     return [chunk.cuda() for chunk in chunks] if torch.cuda.is_available() else chunks
@@ -98,16 +109,22 @@ def build_gpt(
 
 
 def _build_stage(
-    shape: GPTShape, tokenizer_vocab_size: int, kernels: KernelPath, stage: int | None
+    shape: GPTShape,
+    config: TransformerConfig,
+    tokenizer_vocab_size: int,
+    kernels: KernelPath,
+    stage: int | None,
 ) -> GPTModel:
-    config = transformer_config(shape)
     # Megatron-Core announces at every construction that a successor is planned.
     logging.getLogger("megatron.core.models.gpt.gpt_model").setLevel(logging.ERROR)
+    spec: Any = layer_spec(shape, kernels)
+    if kernels is KernelPath.TORCH:
+        spec = _block_spec(spec, config, stage)
     first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
     last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
     model = GPTModel(
         config=config,
-        transformer_layer_spec=layer_spec(shape, kernels, config, stage),
+        transformer_layer_spec=spec,
         vocab_size=shape.padded_vocab_size(tokenizer_vocab_size),
         max_sequence_length=shape.context_length,
         pre_process=first,
@@ -152,7 +169,7 @@ def _set_rotary(model: GPTModel, shape: GPTShape) -> None:
             layer.self_attention._yarn_concentration_factor = shape.rope_scaling.attention
 
 
-def transformer_config(shape: GPTShape) -> TransformerConfig:
+def transformer_config(shape: GPTShape, *, sequence_parallel: bool = False) -> TransformerConfig:
     """Megatron-Core's configuration for a shape; parallel state must be initialised."""
     return TransformerConfig(
         num_layers=shape.num_layers,
@@ -174,8 +191,8 @@ def transformer_config(shape: GPTShape) -> TransformerConfig:
         # The weights are drawn by ``models.initial``, or loaded.
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        tensor_model_parallel_size=tensor_parallel,
-        sequence_parallel=sequence_parallel and tensor_parallel > 1,
+        tensor_model_parallel_size=parallel_state.get_tensor_model_parallel_world_size(),
+        sequence_parallel=sequence_parallel,
         pipeline_model_parallel_size=parallel_state.get_pipeline_model_parallel_world_size(),
         virtual_pipeline_model_parallel_size=(
             parallel_state.get_virtual_pipeline_model_parallel_world_size()
@@ -185,7 +202,6 @@ def transformer_config(shape: GPTShape) -> TransformerConfig:
         # to the other both ways round.
         batch_p2p_comm=torch.cuda.is_available(),
         context_parallel_size=parallel_state.get_context_parallel_world_size(),
-        **experts.config_of(shape),
         # The loss of a step is a sum over its loss tokens, divided once by their number.
         calculate_per_token_loss=True,
     )
@@ -200,5 +216,15 @@ def layer_spec(shape: GPTShape, kernels: KernelPath) -> ModuleSpec:
 
         return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=shape.qk_norm)
     spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=shape.qk_norm)
-    spec.submodules.self_attention.submodules.core_attention = SegmentAttention
+    attention = spec.submodules.self_attention.submodules
+    attention.core_attention = SegmentAttention
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = RMSNorm
+    if shape.qk_norm:
+        attention.q_layernorm = attention.k_layernorm = RMSNorm
     return spec
+
+
+def _block_spec(layer: ModuleSpec, config: TransformerConfig, stage: int | None) -> Any:
+    """The layers of this rank and the norm behind the last one."""
+    count = get_num_layers_to_build(config, vp_stage=stage)
+    return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=RMSNorm)

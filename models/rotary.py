@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 
 from models.shapes import GPTShape
@@ -30,23 +31,34 @@ class RowRotaryEmbedding(RotaryEmbedding):  # type: ignore[misc]
     Given a table as long as the longest segment, Megatron-Core's unfused rotary turns a row one
     segment at a time and writes each result into the whole row in place; the backward of n such
     writes copies the whole row n times. Given a table as long as the row, it turns the row at
-    once. This class makes that table: position ``i`` of a segment gets the angles of ``i``.
+    once. This class makes that table: position ``i`` of a segment gets the angles of ``i``. Under
+    context parallelism it is the table of the whole row, of which Megatron-Core takes each rank's.
 
     Not for fused kernels, which expect the short table.
     """
 
     _boundaries: Tensor | None = None
 
-    def get_rotary_seq_len(self, *args: Any, **kwargs: Any) -> int:
+    def get_rotary_seq_len(
+        self,
+        inference_context: Any,
+        transformer: Any,
+        transformer_input: Any,
+        transformer_config: Any,
+        packed_seq_params: PackedSeqParams | None = None,
+        **kwargs: Any,
+    ) -> int:
         """Note the row's boundaries on the way; Megatron-Core asks this just before the table."""
-        params = kwargs.get("packed_seq_params")
+        params = packed_seq_params
         if params is None:
             self._boundaries = None
         elif params.cu_seqlens_q_padded is not None:
             self._boundaries = params.cu_seqlens_q_padded
         else:
             self._boundaries = params.cu_seqlens_q
-        length: int = super().get_rotary_seq_len(*args, **kwargs)
+        length: int = super().get_rotary_seq_len(
+            inference_context, transformer, transformer_input, transformer_config, params, **kwargs
+        )
         return length
 
     def forward(self, max_seq_len: int, *args: Any, **kwargs: Any) -> Tensor:

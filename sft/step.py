@@ -14,7 +14,7 @@ from torch import Tensor
 
 from data.packing.microbatches import Microbatch
 from data.thd import Row
-from models.gpt import packed_seq_params, token_losses
+from models.losses import packed_seq_params, token_losses
 from sft.errors import TrainingError
 from sft.loss import LossWeights, loss_weights
 from sft.settings import LossAverage

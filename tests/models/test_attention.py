@@ -7,7 +7,7 @@ import torch
 from megatron.core.models.common.embeddings.rope_utils import apply_rotary_pos_emb
 
 from models.attention import attend_segments, causal_attention, segment_lengths
-from models.gpt import packed_seq_params
+from models.losses import packed_seq_params
 from models.rotary import restarting_positions
 
 

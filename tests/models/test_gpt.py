@@ -12,7 +12,8 @@ import torch.nn.functional as F
 import yaml
 
 from models import cpu
-from models.gpt import KernelPath, build_gpt, choose_kernel_path, token_losses
+from models.gpt import KernelPath, build_gpt, choose_kernel_path
+from models.losses import token_losses
 from models.shapes import GPTShape, ModelSource
 from sft.config import component
 from sft.parallel import parallel_session

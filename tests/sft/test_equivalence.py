@@ -17,7 +17,8 @@ from data.packing.microbatches import Layout, Microbatch, to_microbatches
 from data.packing.settings import PackingMode
 from data.sample import Sample
 from data.thd import Row, build_row
-from models.gpt import KernelPath, build_gpt, packed_seq_params, token_losses
+from models.gpt import KernelPath, build_gpt
+from models.losses import packed_seq_params, token_losses
 from models.shapes import GPTShape
 from sft.loss import loss_weights
 from sft.parallel import parallel_session
