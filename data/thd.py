@@ -23,7 +23,7 @@ it; the loss mask is 0 there, so it is never trained on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -200,6 +200,18 @@ def padding_row(width: int, *, pad_id: int = 0) -> Row:
 def padding_rectangle(shape: tuple[int, int], *, pad_id: int = 0) -> Rectangle:
     """A rectangle of padding, of so many lines and so wide: no sample, no loss."""
     return Rectangle(**_only_padding(*shape, pad_id))
+
+
+def silent[M: (Row, Rectangle)](like: M) -> M:
+    """A microbatch of the same shape that counts for nothing."""
+    return replace(
+        like,
+        loss_mask=torch.zeros_like(like.loss_mask),
+        source_ids=(),
+        real_tokens=0,
+        loss_tokens=0,
+        lengths=(),
+    )
 
 
 def validate_boundaries(

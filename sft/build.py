@@ -23,14 +23,14 @@ class Trainee:
     """What is trained, and what trains it.
 
     Attributes:
-        model: GPTModel wrapped for data parallelism.
+        chunks: GPTModels wrapped for data parallelism, one for each virtual stage of this rank.
         optimizer: Megatron-Core's.
         scheduler: Megatron-Core's, set to the first step.
-        parameters: how many are trained.
+        parameters: how many are trained, of all ranks together.
         frozen_parameters: how many are not, under LoRA.
     """
 
-    model: Any
+    chunks: list[Any]
     optimizer: Any
     scheduler: Any
     parameters: int
@@ -76,14 +76,20 @@ def build_trainee(
     Raises:
         ConfigError: ``lora`` does not fit the parallel layout.
     """
-    gpt = build_gpt(config.model, tokenizer_vocab_size=tokenizer_vocab_size, kernels=kernels)
+    bare = build_chunks(
+        config.model,
+        tokenizer_vocab_size=tokenizer_vocab_size,
+        kernels=kernels,
+        seed=config.seed,
+        sequence_parallel=config.parallel.sp,
+    )
     if config.model.init_from is not None:
-        load_weights(gpt, config.model)
-    _attach_adapters(gpt, config)
-    model = DistributedDataParallel(gpt.config, DistributedDataParallelConfig(), gpt)
-    optimizer = config.optimizer.build(model)
-    gpt.config.finalize_model_grads_func = finalize_model_grads
-    gpt.config.grad_scale_func = optimizer.scale_loss
+        load_weights(bare, config.model)
+    _attach_adapters(bare, config)
+    chunks = wrapped(bare, distributed_optimizer=config.parallel.distributed_optimizer)
+    optimizer = config.optimizer.build(chunks)
+    for chunk in bare:
+        chunk.config.grad_scale_func = optimizer.scale_loss
     scheduler = config.schedule.build(
         optimizer,
         peak_lr=config.optimizer.lr,
@@ -91,18 +97,47 @@ def build_trainee(
         steps=steps,
     )
     return Trainee(
-        model=model,
+        chunks=chunks,
         optimizer=optimizer,
         scheduler=scheduler,
-        parameters=sum(p.numel() for p in gpt.parameters() if p.requires_grad),
-        frozen_parameters=sum(p.numel() for p in gpt.parameters() if not p.requires_grad),
+        parameters=count_parameters(bare, trained=True),
+        frozen_parameters=count_parameters(bare, trained=False),
     )
 
 
-def _attach_adapters(gpt: Any, config: RunConfig) -> None:
+def wrapped(chunks: Sequence[Any], *, distributed_optimizer: bool = False) -> list[Any]:
+    """Chunks of a model, each wrapped for data parallelism, as the schedules take them.
+
+    Args:
+        chunks: GPTModels, bare.
+        distributed_optimizer: gradients are left where each rank's part of the optimizer is.
+    """
+    settings = DistributedDataParallelConfig(use_distributed_optimizer=distributed_optimizer)
+    for chunk in chunks:
+        chunk.config.finalize_model_grads_func = finalize_model_grads
+    return [DistributedDataParallel(chunk.config, settings, chunk) for chunk in chunks]
+
+
+def count_parameters(chunks: Sequence[Any], *, trained: bool) -> int:
+    """Parameters of the whole model, whatever of it is on this rank.
+
+    Args:
+        chunks: GPTModels, bare; every rank calls this.
+        trained: count those that have a gradient, or those that have none.
+    """
+    parts: dict[tuple[str, tuple[int, ...]], int] = {}
+    for chunk in chunks:
+        flags = {id(p): p.requires_grad for p in chunk.parameters()}
+        for part in parts_of(chunk.sharded_state_dict(keep_vars=True)):
+            if flags.get(part.owner) is trained:
+                parts[part.place] = part.size
+    return sum(dict(pair for rank in gathered(parts) for pair in rank.items()).values())
+
+
+def _attach_adapters(chunks: Sequence[Any], config: RunConfig) -> None:
     if config.lora.rank is None:
         return
     try:
-        lora.attach(gpt, config.lora, seed=config.seed)
+        lora.attach(chunks, config.lora, seed=config.seed)
     except ValueError as error:
         raise ConfigError(f"lora.{error}") from error

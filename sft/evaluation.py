@@ -17,6 +17,7 @@ def evaluation_packing(config: RunConfig) -> PackingSettings:
         training,
         mode=mode,
         buffer_size=training.buffer_size if mode is PackingMode.LOADER else None,
+        level_window=None,  # every conversation counts, in whatever order
         kernel_boundaries=None if mode is PackingMode.NONE else training.kernel_boundaries,
     )
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from data.accounting import BadLimit
 from data.chat import ConversationEncoder
 from data.energon import ConversationStream
+from data.errors import DataError
+from data.exchange import Alone, Exchange
 from data.jsonl import Records
 from data.packing.batch import Pack, StepBatch
+from data.packing.deal import Deal, alike_steps, deal
 from data.packing.microbatches import Layout
 from data.packing.settings import PackingMode
 from data.packing.steps import by_real_tokens, even_steps, in_groups_of, up_to_tokens
+from data.shared_stream import Arrival, SharedStream, StreamPosition
+from data.thd import padding_row
 from data.windows import WindowOrder
 from sft.checks import Derived
 from sft.config import RunConfig
@@ -43,6 +49,19 @@ class StepPlan:
     real_tokens: Fraction | None
 
 
+@dataclass(frozen=True)
+class Step:
+    """What an optimizer step consists of, as every process knows it.
+
+    Attributes:
+        items: over all processes.
+        end: where the stream stands after it.
+    """
+
+    items: list[Arrival]
+    end: StreamPosition
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feed:
     """How this run reads, packs and groups conversations.
@@ -52,16 +71,27 @@ class Feed:
         derived: what follows from it.
         layout: shared by the loader and the trainer.
         encode: from raw line to sample.
+        exchange: of all processes of the run.
+        replicas: which replica of the model each of them trains.
     """
 
     config: RunConfig
     derived: Derived
     layout: Layout
     encode: ConversationEncoder
+    exchange: Exchange = Alone()
+    replicas: tuple[int, ...] = (0,)
 
     @classmethod
-    def of(cls, config: RunConfig, derived: Derived) -> Feed:
-        """The feed that the settings describe."""
+    def of(cls, config: RunConfig, derived: Derived, exchange: Exchange | None = None) -> Feed:
+        """The feed that the settings describe.
+
+        Args:
+            config: the run's.
+            derived: what follows from it.
+            exchange: of all its processes; None: there is one.
+        """
+        exchange = exchange or Alone()
         capacity = config.packing.capacity
         return cls(
             config=config,
@@ -73,8 +103,11 @@ class Feed:
                 pad_multiple=derived.pad_multiple,
                 pad_id=derived.tokenizer.pad_id,
                 micro_batch_size=derived.micro_batch_size,
+                one_shape=config.parallel.pp > 1,
             ),
             encode=build_encoder(config, derived),
+            exchange=exchange,
+            replicas=config.parallel.replicas(exchange.size),
         )
 
     @property
@@ -82,12 +115,19 @@ class Feed:
         """Whether batches arrive as finished rows."""
         return self.config.packing.mode is PackingMode.LOADER
 
-    def training_stream(self, records: Records) -> ConversationStream[Any]:
-        """The training conversations, in the run's order."""
-        order = training_order(self.config, len(records), self.config.train.epochs, records.shares)
-        return self._stream(records, order, self._workers)
+    def training_stream(
+        self, records: Records, start: StreamPosition | None = None
+    ) -> SharedStream:
+        """The training conversations, in the run's order.
 
-    def validation_stream(self, records: Records) -> ConversationStream[Any]:
+        Args:
+            records: all of them.
+            start: where to go on; None: at the beginning.
+        """
+        order = training_order(self.config, len(records), self.config.train.epochs, records.shares)
+        return self._stream(records, order, self._workers, start)
+
+    def validation_stream(self, records: Records) -> SharedStream:
         """Every validation conversation once, in the order of the file."""
         order = WindowOrder(
             rows=len(records),
@@ -98,21 +138,71 @@ class Feed:
         )
         return self._stream(records, order, num_workers=0)
 
-    def step_batches(
-        self, stream: Iterable[Any], plan: StepPlan | None = None
-    ) -> Iterator[StepBatch]:
-        """Group what a stream yields into the batches of optimizer steps.
+    def steps(self, stream: SharedStream, plan: StepPlan | None = None) -> Iterator[Step]:
+        """Cut a stream into optimizer steps; every process cuts alike.
 
         Args:
             stream: of samples, or of the loader's packs.
             plan: that the stream was counted for; None: groups as large as ``train`` says.
         """
         per_step = plan.real_tokens if plan is not None else self._real_tokens
-        for group in self._grouping(per_step)(stream):
-            if self.loader_packs:
-                yield StepBatch.from_packs(group)
-            else:
-                yield StepBatch(samples=tuple(group))
+        place = stream.start
+        groups = self._grouping(per_step, place.real_tokens)(stream)
+        # Steps that share their rows are cut together, and those that were done are left out.
+        done = place.steps_taken
+        for chunk in in_groups_of(groups, self.config.packing.level_window or 1):
+            after = place.past(chunk)
+            steps = self._levelled(chunk, place.steps)
+            for number, items in enumerate(steps[done:], start=done + 1):
+                end = replace(place, steps_taken=number) if number < len(steps) else after
+                yield Step(items, stream.marked(end))
+            place, done = after, 0
+
+    def deal(self, step: Step) -> Deal:
+        """Which replica trains what of a step."""
+        return deal(step.items, self.layout, max(self.replicas) + 1)
+
+    def batch(self, stream: SharedStream, step: Step, dealt: Deal) -> StepBatch:
+        """Let the items travel to those who train them; every process calls this.
+
+        Returns:
+            What this process trains.
+        """
+        replica_of = {i: r for r, ps in enumerate(dealt.replicas) for p in ps for i in p.items}
+        mine: list[dict[int, Any]] = [{} for _ in dealt.replicas]
+        for index, arrival in enumerate(step.items):
+            if arrival.owner == self.exchange.rank:
+                mine[replica_of[index]][index] = stream.take(arrival)
+        received = self.exchange.deliver([mine[replica] for replica in self.replicas])
+        items = {index: item for parcel in received for index, item in parcel.items()}
+        return self._step_batch(dealt, items)
+
+    def _step_batch(self, dealt: Deal, items: dict[int, Any]) -> StepBatch:
+        portions = dealt.replicas[self.replicas[self.exchange.rank]]
+        if self.loader_packs:
+            padding = self.layout.capacity, self.layout.pad_id
+            packs = [
+                items[p.items[0]]
+                if p.items
+                else Pack.of(padding_row(padding[0], pad_id=padding[1]))
+                for p in portions
+            ]
+            return StepBatch.from_packs(packs)
+        place = {index: i for i, index in enumerate(i for p in portions for i in p.items)}
+        return StepBatch(
+            samples=tuple(items[index] for index in place),
+            bins=tuple(tuple(place[index] for index in p.items) for p in portions),
+            shape=dealt.shape,
+        )
+
+    def _levelled(self, groups: list[list[Arrival]], first_step: int) -> list[list[Arrival]]:
+        if len(groups) == 1:
+            return groups
+        items = [item for group in groups for item in group]
+        costs = [sum(n * n for n in item.lengths) for item in items]
+        sizes = [len(group) for group in groups]
+        shared = alike_steps(costs, sizes, seed=self.config.seed, first_step=first_step)
+        return [[items[i] for i in step] for step in shared]
 
     def plan(self, records: Records) -> StepPlan:
         """How many steps ``train.steps`` or ``train.epochs`` makes, and how large they are.
@@ -159,40 +249,67 @@ class Feed:
             rows=len(records), window_size=SAMPLES_PER_WINDOW, epochs=1, shuffle=False, seed=0
         )
         lengths = np.zeros(len(records), dtype=np.int64)
+        fault = None
         with ConversationStream[Any](
             records,
             self.encode,
             order,
             max_bad_fraction=self.config.data.max_bad_fraction,
             num_workers=self._workers,
+            rank=self.exchange.rank,
+            world_size=self.exchange.size,
         ) as samples:
-            for sample in samples:
-                lengths[row_of[sample.source_id]] = len(sample)
-        return lengths
+            try:
+                for sample in samples:
+                    lengths[row_of[sample.source_id]] = len(sample)
+            except DataError as error:
+                # Raised here, it would leave the other processes waiting.
+                fault = str(error)
+        parts = self.exchange.gather((lengths if fault is None else None, fault))
+        for _, reason in parts:
+            if reason is not None:
+                raise DataError(reason)
+        total: npt.NDArray[np.int64] = np.sum([part for part, _ in parts], axis=0)
+        if not total.any():
+            raise DataError(f"none of the {len(records):,} conversations can be used")
+        return total
 
     def _stream(
-        self, records: Records, order: WindowOrder, num_workers: int
-    ) -> ConversationStream[Any]:
-        return ConversationStream(
+        self,
+        records: Records,
+        order: WindowOrder,
+        num_workers: int,
+        start: StreamPosition | None = None,
+    ) -> SharedStream:
+        limit = self.config.data.max_bad_fraction
+        own: ConversationStream[Any] = ConversationStream(
             records,
             self.encode,
             order,
             pack_with=self.layout if self.loader_packs else None,
-            max_bad_fraction=self.config.data.max_bad_fraction,
             num_workers=num_workers,
+            rank=self.exchange.rank,
+            world_size=self.exchange.size,
+            first_window=start.window if start is not None else 0,
         )
+        return SharedStream(own, self.exchange, BadLimit(limit, order.epoch_size), start)
 
     @property
     def _workers(self) -> int:
         return self.config.data.num_workers
 
     def _grouping(
-        self, per_step: Fraction | None
+        self, per_step: Fraction | None, before: int = 0
     ) -> Callable[[Iterable[Any]], Iterator[list[Any]]]:
+        """How a stream is cut.
+
+        Args:
+            per_step: real tokens of a step; None: ``train`` counts something else.
+            before: real tokens of what came before the stream begins.
+        """
         train = self.config.train
         if per_step is not None:
-            tokens_of = _pack_tokens if self.loader_packs else len
-            return lambda items: by_real_tokens(items, tokens_of, per_step)
+            return lambda items: by_real_tokens(items, len, per_step, before)
         if self.loader_packs:
             return lambda items: in_groups_of(items, self.derived.packs_per_step)
         if train.global_batch_samples is not None:
@@ -202,6 +319,3 @@ class Feed:
         assert budget is not None
         return lambda items: up_to_tokens(items, budget, self.layout.pad_multiple)
 
-
-def _pack_tokens(pack: Pack) -> int:
-    return pack.row.real_tokens

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from data.packing.batch import StepBatch
 from data.packing.microbatches import to_microbatches
-from data.packing.settings import PackingMode
+from data.shared_stream import SharedStream
 from sft.build import Trainee
+from sft.collectives import gathered, said_once
 from sft.console import RunConsole
 from sft.errors import TrainingError
-from sft.feed import Feed
+from sft.feed import Feed, Step
 from sft.loggers.base import Metrics, Scalar
 from sft.metrics import Counts, Histograms, PhaseTimer, Speed, Yardstick
 from sft.step import StepRunner, refuse_non_finite
@@ -73,8 +73,15 @@ class Loop:
     log: Callable[[Metrics], None]
     console: RunConsole
 
-    def train(self, batches: Iterator[StepBatch], progress: Progress) -> Progress:
+    def train(
+        self, stream: SharedStream, steps: Iterator[Step], progress: Progress
+    ) -> Progress:
         """Train until the steps are done.
+
+        Args:
+            stream: of the training conversations.
+            steps: that it is cut into.
+            progress: how far the run has come.
 
         Raises:
             TrainingError: a loss or a gradient that is not finite.
@@ -82,7 +89,7 @@ class Loop:
         self._validate(progress)
         start = time.perf_counter()
         while progress.steps < self.steps:
-            metrics = self._step(batches, progress)
+            metrics = self._step(stream, steps, progress)
             self.log(metrics)
             done = progress.steps
             # Validation between the steps takes its share of the wall time too.
@@ -102,23 +109,31 @@ class Loop:
             return False
         return done == self.steps or (every > 0 and done % every == 0)
 
-    def _step(self, batches: Iterator[StepBatch], progress: Progress) -> dict[str, Scalar]:
+    def _step(
+        self, stream: SharedStream, steps: Iterator[Step], progress: Progress
+    ) -> dict[str, Scalar]:
         step = progress.steps + 1
         timer = PhaseTimer(self.runner.device)
         with timer.phase("data_wait"):
-            batch = next(batches, None)
-        if batch is None:
+            given = next(steps, None)
+        if given is None:
             raise TrainingError(
                 f"step {step} of {self.steps}: the data ended early. It changed while it was read"
             )
         with timer.phase("packing"):
+            dealt = self.feed.deal(given)
+        with timer.phase("data_wait"):
+            batch = self.feed.batch(stream, given, dealt)
+        with timer.phase("packing"):
             microbatches = to_microbatches(batch, self.feed.layout)
-        counts = Counts.of(microbatches)
-        if self.feed.config.packing.mode is PackingMode.TRAINER:
-            progress.rows += len(microbatches)
-            progress.fewest_rows += self.feed.layout.fewest_rows([len(s) for s in batch.samples])
+        portions = dealt.portions  # of all replicas
+        counts = Counts.of(portions)
+        if dealt.fewest_rows:
+            progress.rows += counts.microbatches
+            progress.fewest_rows += dealt.fewest_rows
         with timer.phase("forward_backward"):
-            self.trainee.model.zero_grad_buffer()
+            for chunk in self.trainee.chunks:
+                chunk.zero_grad_buffer()
             self.trainee.optimizer.zero_grad()
             loss = self.runner.forward_backward(microbatches)
         refuse_non_finite(loss, microbatches, step)
@@ -127,15 +142,16 @@ class Loop:
             _, grad_norm, _ = self.trainee.optimizer.step()
             self.trainee.scheduler.step(increment=1)
         if grad_norm is not None and not math.isfinite(grad_norm):
-            ids = [i for m in microbatches for i in m.source_ids]
-            raise TrainingError(
+            mine = [i for m in microbatches for i in m.source_ids]
+            ids = list(dict.fromkeys(i for part in gathered(mine) for i in part))
+            raise said_once(TrainingError(
                 f"step {step}: the gradient norm is {grad_norm}; the step trained on "
                 f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
-            )
+            ))
         progress.steps = step
         progress.last_loss = loss.value
         progress.speed.add(counts, timer)
-        imbalance = progress.histograms.add(microbatches)
+        imbalance = progress.histograms.add(portions)
         return {
             "event": "train",
             "step": step,
@@ -151,6 +167,8 @@ class Loop:
             "total_real_tokens": progress.speed.total.real_tokens,
             "squared_length_sum": counts.squared_length_sum,
             "attention_imbalance": imbalance,
+            "rank_token_imbalance": dealt.token_imbalance,
+            "rank_cost_imbalance": dealt.cost_imbalance,
             "model_flops": counts.model_flops(self.yardstick.flops),
             **counts.rates(timer.total),
             **self.yardstick.speed(counts, timer.total),

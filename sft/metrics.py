@@ -8,15 +8,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from data.packing.microbatches import Microbatch
 from sft.flops import TrainingFlops, peak_flops_per_s
 
 PHASES = ("data_wait", "packing", "forward_backward", "optimizer")
+
+
+class Measured(Protocol):
+    """A microbatch, or what is known of one that another process trains."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each sample; none in padding."""
+
+    @property
+    def slot_tokens(self) -> int:
+        """Positions computed, padding included."""
+
+    @property
+    def real_tokens(self) -> int:
+        """Positions that hold a token of a sample."""
+
+    @property
+    def loss_tokens(self) -> int:
+        """Positions that count in the loss."""
 
 
 class PhaseTimer:
@@ -63,14 +83,14 @@ class Counts:
     squared_length_sum: int = 0
 
     @classmethod
-    def of(cls, microbatches: Sequence[Microbatch]) -> Counts:
-        """Count a step."""
+    def of(cls, microbatches: Sequence[Measured]) -> Counts:
+        """Count a step; padding for company takes slots and is no microbatch."""
         return cls(
             slot_tokens=sum(m.slot_tokens for m in microbatches),
             real_tokens=sum(m.real_tokens for m in microbatches),
             loss_tokens=sum(m.loss_tokens for m in microbatches),
-            samples=sum(len(m.source_ids) for m in microbatches),
-            microbatches=len(microbatches),
+            samples=sum(len(m.lengths) for m in microbatches),
+            microbatches=sum(bool(m.lengths) for m in microbatches),
             squared_length_sum=sum(map(squared_lengths, microbatches)),
         )
 
@@ -152,17 +172,17 @@ class Speed:
         return {n: s / self.timed_seconds for n, s in self.phase_seconds.items()}
 
 
-def squared_lengths(microbatch: Microbatch) -> int:
+def squared_lengths(microbatch: Measured) -> int:
     """The sum of the squared lengths of a microbatch's samples, in tokens."""
     return sum(n * n for n in microbatch.lengths)
 
 
-def attention_imbalance(microbatches: Sequence[Microbatch]) -> float:
+def attention_imbalance(microbatches: Sequence[Measured]) -> float:
     """How much dearer a step's dearest microbatch is than their mean, in attention.
 
     The largest sum of squared lengths over the mean one, minus 1; 0 where all are alike.
     """
-    costs = [squared_lengths(m) for m in microbatches]
+    costs = [squared_lengths(m) for m in microbatches if m.lengths]
     return max(costs) * len(costs) / sum(costs) - 1
 
 
@@ -188,11 +208,11 @@ class Histograms:
     microbatches_by_samples: Counter[int] = field(default_factory=Counter)
     imbalances: float = 0.0
 
-    def add(self, microbatches: Sequence[Microbatch]) -> float:
+    def add(self, microbatches: Sequence[Measured]) -> float:
         """Take one step; returns its attention imbalance."""
         lengths = [n for m in microbatches for n in m.lengths]
         self.samples_by_length += np.histogram(lengths, self.bin_edges)[0]
-        self.microbatches_by_samples.update(len(m.lengths) for m in microbatches)
+        self.microbatches_by_samples.update(len(m.lengths) for m in microbatches if m.lengths)
         imbalance = attention_imbalance(microbatches)
         self.imbalances += imbalance
         return imbalance

@@ -71,19 +71,22 @@ def validate(runner: StepRunner, feed: Feed, records: Records) -> Validation:
         average=LossAverage.TOKEN,
         real_boundaries=feed.config.packing.real_boundaries,
     )
-    runner.model.eval()
+    for chunk in runner.chunks:
+        chunk.eval()
     sums: list[float] = []
     tokens = 0
     with torch.no_grad(), feed.validation_stream(records) as stream:
         try:
-            for batch in feed.step_batches(stream):
+            for step in feed.steps(stream):
+                batch = feed.batch(stream, step, feed.deal(step))
                 loss = runner.forward(to_microbatches(batch, feed.layout))
-                sums += loss.sums
+                sums.append(loss.total)
                 tokens += loss.denominator
         except DataError as error:
             raise DataError(f"validation: {error}") from error
         accounting = stream.accounting
-    runner.model.train()
+    for chunk in runner.chunks:
+        chunk.train()
     return Validation(
         loss=math.fsum(sums) / max(1, tokens),
         loss_tokens=tokens,

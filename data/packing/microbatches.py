@@ -14,7 +14,14 @@ from data.packers.bounds import lower_bound
 from data.packing.batch import StepBatch
 from data.packing.settings import PackingMode
 from data.sample import Sample
-from data.thd import Rectangle, Row, build_rectangle, build_row
+from data.thd import (
+    Rectangle,
+    Row,
+    build_rectangle,
+    build_row,
+    padding_rectangle,
+    padding_row,
+)
 
 _log = logging.getLogger(__name__)
 _told: set[Packer] = set()  # packers whose wish for more bins could not be met
@@ -33,6 +40,8 @@ class Layout:
         pad_multiple: tokens.
         pad_id: the token that stands in padding.
         micro_batch_size: samples per rectangle (``none`` only).
+        one_shape: all microbatches of a step have the same lines and width, as the stages of a
+            pipeline need it.
     """
 
     mode: PackingMode
@@ -41,6 +50,7 @@ class Layout:
     pad_multiple: int
     pad_id: int
     micro_batch_size: int
+    one_shape: bool = False
 
     def bins(self, lengths: Sequence[int]) -> list[list[int]]:
         """Which samples share a row, by index; the packer sees padded lengths.
@@ -71,9 +81,9 @@ class Layout:
             max_samples_per_bin=self.packer.max_samples_per_bin,
         )
 
-    def trainer_row(self, samples: Sequence[Sample]) -> Row:
-        """A row as wide as its samples need."""
-        return build_row(samples, pad_multiple=self.pad_multiple, pad_id=self.pad_id)
+    def trainer_row(self, samples: Sequence[Sample], width: int | None = None) -> Row:
+        """A row as wide as its samples need, or of a given width."""
+        return build_row(samples, pad_multiple=self.pad_multiple, width=width, pad_id=self.pad_id)
 
     def loader_row(self, samples: Sequence[Sample]) -> Row:
         """A row of the full capacity: the loader does not know what else is coming."""
@@ -95,6 +105,8 @@ def to_microbatches(batch: StepBatch, layout: Layout) -> list[Microbatch]:
     if batch.rows:
         return list(_prepacked(batch))
     samples = batch.samples
+    if batch.bins is not None:
+        return [_laid_out([samples[i] for i in b], batch.shape, layout) for b in batch.bins]
     if layout.mode is PackingMode.NONE:
         size = layout.micro_batch_size
         return [
@@ -105,6 +117,22 @@ def to_microbatches(batch: StepBatch, layout: Layout) -> list[Microbatch]:
         ]
     bins = layout.bins([len(s) for s in samples])
     return [layout.trainer_row([samples[i] for i in members]) for members in bins]
+
+
+def _laid_out(
+    samples: Sequence[Sample], shape: tuple[int, int] | None, layout: Layout
+) -> Microbatch:
+    """One microbatch of samples that were put together before; of none, padding."""
+    if not samples:
+        shape = shape or (1, layout.pad_multiple)
+        if layout.mode is PackingMode.NONE:
+            return padding_rectangle(shape, pad_id=layout.pad_id)
+        return padding_row(shape[1], pad_id=layout.pad_id)
+    if layout.mode is PackingMode.NONE:
+        return build_rectangle(
+            samples, pad_multiple=layout.pad_multiple, shape=shape, pad_id=layout.pad_id
+        )
+    return layout.trainer_row(samples, None if shape is None else shape[1])
 
 
 def _prepacked(batch: StepBatch) -> list[Row]:

@@ -32,6 +32,9 @@ class PackingSettings:
             it. None: what the parallel layout and the precision need.
         buffer_size: samples the loader collects before it packs them (``loader`` only). None:
             256.
+        level_window: optimizer steps whose rows are shared out anew among them, so that those of
+            one step cost alike and no rank waits for another (``loader`` only). None: 1, each step
+            keeps the rows that came.
         kernel_boundaries: None: ``padded`` for the loader's rows, ``real`` for the trainer's.
     """
 
@@ -39,10 +42,16 @@ class PackingSettings:
     capacity: int
     pad_multiple: int | None = None
     buffer_size: int | None = None
+    level_window: int | None = None
     kernel_boundaries: KernelBoundaries | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("capacity", 2), ("pad_multiple", 1), ("buffer_size", 1)):
+        for name, least in (
+            ("capacity", 2),
+            ("pad_multiple", 1),
+            ("buffer_size", 1),
+            ("level_window", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
@@ -50,6 +59,12 @@ class PackingSettings:
             raise ValueError(
                 f"buffer_size={self.buffer_size}: only the loader buffers samples, and "
                 f"packing.mode is {self.mode.value}; remove it or use packing=loader"
+            )
+        if self.level_window is not None and self.mode is not PackingMode.LOADER:
+            raise ValueError(
+                f"level_window={self.level_window}: only the loader's rows are made before it is "
+                f"known which step they are for, and packing.mode is {self.mode.value}; remove it "
+                "or use packing=loader"
             )
         if self.kernel_boundaries is not None and self.mode is PackingMode.NONE:
             raise ValueError(

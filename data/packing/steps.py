@@ -52,7 +52,7 @@ def up_to_tokens[S: Sized](
 
 
 def by_real_tokens[T](
-    items: Iterable[T], tokens_of: Callable[[T], int], per_step: Fraction
+    items: Iterable[T], tokens_of: Callable[[T], int], per_step: Fraction, before: int = 0
 ) -> Iterator[list[T]]:
     """Consecutive groups that hold ``per_step`` real tokens each, on average.
 
@@ -64,9 +64,10 @@ def by_real_tokens[T](
         items: in order; none holds more than ``per_step`` tokens, so no step is left out.
         tokens_of: the real tokens of an item.
         per_step: real tokens.
+        before: real tokens of what came before these items, in steps of their own.
     """
     group: list[T] = []
-    step = before = 0
+    step = 0
     for item in items:
         tokens = tokens_of(item)
         own = _step_of_middle(2 * before + tokens, per_step)

@@ -17,6 +17,7 @@ _MATTERS_FOR = {
     "packer": _PACKED,
     "packing.kernel_boundaries": _PACKED,
     "packing.buffer_size": frozenset({PackingMode.LOADER}),
+    "packing.level_window": frozenset({PackingMode.LOADER}),
     "train.micro_batch_size": frozenset({PackingMode.NONE}),
 }
 

@@ -1,0 +1,44 @@
+"""What the ranks of a run tell each other about the step at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+
+
+def summed_over_shares(values: Sequence[float]) -> tuple[float, ...]:
+    """Sums over all that is computed apart, known to every rank of the world.
+
+    What tensor-parallel ranks have they all have, so it counts once; of a pipeline the last stage
+    has it.
+
+    Args:
+        values: of this rank.
+    """
+    counts = parallel_state.get_tensor_model_parallel_rank() == 0
+    counts = counts and parallel_state.is_pipeline_last_stage()
+    total = torch.tensor(
+        list(values) if counts else [0.0] * len(values),
+        dtype=torch.float64,
+        device=torch.cuda.current_device(),
+    )
+    if dist.get_world_size() > 1:
+        dist.all_reduce(total)
+    return tuple(total.tolist())
+
+
+def gathered(mine: Any) -> list[Any]:
+    """What every rank of the world has, by rank."""
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
+def said_once[E: Exception](error: E) -> E:
+    """An error that every rank raises, marked where the first one's words are enough."""
+    error.said_by_rank_0 = dist.get_rank() > 0  # type: ignore[attr-defined]
+    return error
