@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -42,7 +42,7 @@ _PLACES = (
 )
 
 
-def attach(model: Any, settings: LoRASettings, *, seed: int = 0) -> None:
+def attach(chunks: Sequence[Any], settings: LoRASettings, *, seed: int = 0) -> None:
     """Freeze a model and give its target matrices adapters, in place.
 
     A is drawn as torch draws a linear layer's weight (Kaiming-uniform with a = sqrt 5), B is 0: the
@@ -50,8 +50,8 @@ def attach(model: Any, settings: LoRASettings, *, seed: int = 0) -> None:
     matrix, and not on the parallel layout or on the other targets.
 
     Args:
-        model: a GPTModel, bare: it must not be wrapped for data parallelism yet, or gradients and
-            optimizer state of the frozen weights are kept too.
+        chunks: GPTModels, bare: they must not be wrapped for data parallelism yet, or gradients
+            and optimizer state of the frozen weights are kept too.
         settings: with a rank.
         seed: of the A.
 
@@ -60,22 +60,28 @@ def attach(model: Any, settings: LoRASettings, *, seed: int = 0) -> None:
     """
     assert settings.rank is not None, "LoRA is off"
     ranks = parallel_state.get_tensor_model_parallel_world_size()
-    if model.config.num_query_groups % ranks:
-        raise ValueError(
-            f"rank={settings.rank}: LoRA needs whole key and value heads on every tensor-parallel "
-            f"rank, and {model.config.num_query_groups} cannot be shared out over {ranks}; use a "
-            "number of ranks that divides it, or lora=none"
-        )
-    for parameter in model.parameters():
-        parameter.requires_grad = False
-    for layer in model.decoder.layers:
-        for place in _PLACES:
-            if set(settings.matrices) & set(place.matrices):
-                linear = getattr(getattr(layer, place.block), place.linear)
-                branch = _new_branch(
-                    linear.weight, place, model.config, settings, f"{seed}/{layer.layer_number}"
-                )
-                adapt(linear, branch.train(linear.training))
+    for model in chunks:
+        groups = model.config.num_query_groups
+        if groups % ranks:
+            raise ValueError(
+                f"rank={settings.rank}: LoRA needs whole key and value heads on every "
+                f"tensor-parallel rank, and {groups} cannot be shared out over {ranks}; use a "
+                "number of ranks that divides it, or lora=none"
+            )
+        for parameter in model.parameters():
+            parameter.requires_grad = False
+        for layer in model.decoder.layers:
+            _adapt_layer(layer, model.config, settings, seed)
+
+
+def _adapt_layer(layer: Any, config: Any, settings: LoRASettings, seed: int) -> None:
+    for place in _PLACES:
+        if set(settings.matrices) & set(place.matrices):
+            linear = getattr(getattr(layer, place.block), place.linear)
+            # Counted from the first layer of the whole model, on every stage of a pipeline.
+            key = f"{seed}/{layer.layer_number}"
+            branch = _new_branch(linear.weight, place, config, settings, key)
+            adapt(linear, branch.train(linear.training))
 
 
 def merge(model: Any) -> None:
@@ -89,7 +95,7 @@ def merge(model: Any) -> None:
 
 
 def branches(model: Any) -> Iterator[tuple[int, LowRankBranch]]:
-    """The branches of a model, bare or wrapped, each with its layer's number from 0."""
+    """The branches of a chunk, bare or wrapped, each with its layer's number from 0."""
     for layer in unwrapped(model).decoder.layers:
         for place in _PLACES:
             linear = getattr(getattr(layer, place.block), place.linear)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
 from megatron.core.distributed import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
     finalize_model_grads,
 )
+from torch import Tensor
 
 from models import lora
-from models.gpt import KernelPath, build_gpt, choose_kernel_path
+from models.gpt import KernelPath, build_chunks, choose_kernel_path
 from models.hf.load import check_weights, load_weights
 from sft.config import RunConfig
 from sft.errors import ConfigError
@@ -125,13 +130,27 @@ def count_parameters(chunks: Sequence[Any], *, trained: bool) -> int:
         chunks: GPTModels, bare; every rank calls this.
         trained: count those that have a gradient, or those that have none.
     """
-    parts: dict[tuple[str, tuple[int, ...]], int] = {}
-    for chunk in chunks:
-        flags = {id(p): p.requires_grad for p in chunk.parameters()}
-        for part in parts_of(chunk.sharded_state_dict(keep_vars=True)):
-            if flags.get(part.owner) is trained:
-                parts[part.place] = part.size
-    return sum(dict(pair for rank in gathered(parts) for pair in rank.items()).values())
+    count = sum(
+        _share(chunk, parameter)
+        for chunk in chunks
+        for parameter in chunk.parameters()
+        if parameter.requires_grad is trained
+    )
+    total = torch.tensor(count, device=torch.cuda.current_device())
+    dist.all_reduce(total, group=parallel_state.get_pipeline_model_parallel_group())
+    return int(total)
+
+
+def _share(chunk: Any, parameter: Tensor) -> int:
+    """Elements of a parameter over the ranks of a pipeline's stage."""
+    if chunk.post_process and not chunk.pre_process and chunk.share_embeddings_and_output_weights:
+        if parameter is chunk.output_layer.weight:
+            return 0  # the first stage has it too
+    if not getattr(parameter, "allreduce", True):
+        return parameter.numel() * parallel_state.get_expert_model_parallel_world_size()
+    if getattr(parameter, "tensor_model_parallel", False):
+        return parameter.numel() * parallel_state.get_tensor_model_parallel_world_size()
+    return parameter.numel()
 
 
 def _attach_adapters(chunks: Sequence[Any], config: RunConfig) -> None:

@@ -1,12 +1,15 @@
-"""Checkpoints: the weights as Megatron-Core's distributed format, and what they are.
+"""Checkpoints: what is in them, and how a run leaves one.
 
 ``run_dir/checkpoints/step-N/`` holds::
 
     checkpoint.json   step, settings, versions: enough to build the model again
-    weights/          ``torch_dist``; any tensor-parallel size and either kernel path can load it
+    weights/          ``torch_dist``; any parallel layout and either kernel path can load it
+    training/         the same of the optimizer, with the schedule and random numbers
     hf/               everything of an export but the weights (see ``sft.publish``)
+    files.json        sizes and checksums of these
 
-A checkpoint is written under another name and renamed, so one that is there is whole.
+A checkpoint is written under another name and renamed, so one that is there is whole, see
+:mod:`sft.keeping`.
 """
 
 from __future__ import annotations
@@ -15,75 +18,119 @@ import importlib.metadata
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-from megatron.core import dist_checkpointing
-
+from data.exchange import Exchange
 from data.tokenizers import Tokenizer
 from models.gpt import unwrapped
+from sft import keeping
 from sft.config import RunConfig
 from sft.errors import ConfigError, TrainingError
+from sft.exchange import by_rank_0, together
 from sft.files import write_json
 from sft.record import plain
+from sft.sharded import read, write_now
+from sft.training_state import save_training_state
 
-FORMAT = 1
+FORMAT = 2  # 1 had weights only
 DESCRIPTION_DIR = "hf"
 _DESCRIPTION = "checkpoint.json"
+_WEIGHTS, _TRAINING = "weights", "training"
 _STEP = re.compile(r"step-\d+")
 # What must be in a description, and as what.
 _KINDS = {"format": int, "tokenizer_vocab_size": int, "config.model": dict, "config.lora": dict}
 _ANOTHER = "take another of the run's checkpoints"
 
 
-def save_weights(config: RunConfig, tokenizer: Tokenizer, model: Any, step: int) -> Path:
-    """Leave a checkpoint of the weights; every rank calls this.
+@dataclass(frozen=True, kw_only=True)
+class CheckpointWriter:
+    """Leaves checkpoints of a run; every rank has one, and calls it alike.
 
     ``run_dir/hf`` is there since the run began, so that nothing but the disk can fail here.
 
-    Megatron-Core starts a process for its queue of results, so the program that trains must guard
-    its entry with ``if __name__ == "__main__"``.
-
-    Args:
+    Attributes:
         config: the run's.
         tokenizer: what the model is trained with.
-        model: a GPTModel, bare or wrapped, with adapters or without.
-        step: optimizer steps done.
-
-    Raises:
-        TrainingError: it cannot be written.
+        chunks: this rank's GPTModels, bare or wrapped, with adapters or without.
+        optimizer: Megatron-Core's.
+        scheduler: Megatron-Core's.
+        exchange: of all processes of the run.
     """
-    final = config.run_dir / "checkpoints" / f"step-{step}"
-    partial = final.with_name(f".{final.name}.partial")
-    try:
-        if dist.get_rank() == 0:
-            shutil.rmtree(partial, ignore_errors=True)
-            (partial / "weights").mkdir(parents=True)
-            shutil.copytree(config.run_dir / DESCRIPTION_DIR, partial / DESCRIPTION_DIR)
-            write_json(partial / _DESCRIPTION, _description(config, tokenizer, step))
-        dist.barrier()
-        dist_checkpointing.save({"model": _sharded(unwrapped(model))}, str(partial / "weights"))
-        dist.barrier()
-        if dist.get_rank() == 0:
-            partial.replace(final)
-    except OSError as error:
-        raise TrainingError(f"{final}: cannot be written ({error.strerror})") from error
-    return final
+
+    config: RunConfig
+    tokenizer: Tokenizer
+    chunks: Sequence[Any]
+    optimizer: Any
+    scheduler: Any
+    exchange: Exchange
+
+    def save(self, step: int, state: Mapping[str, Any], best: int | None = None) -> Path:
+        """Leave a checkpoint.
+
+        Args:
+            step: optimizer steps done.
+            state: what the run needs besides weights and optimizer to go on, as JSON.
+            best: the step whose checkpoint is not to be taken away for its age.
+
+        Raises:
+            TrainingError: it cannot be written; on every rank.
+        """
+        exchange = self.exchange
+        partial = by_rank_0(exchange, lambda: self._begun(step, state))
+        try:
+            write_now(_model_state(self.chunks), partial / _WEIGHTS)
+            save_training_state(partial / _TRAINING, self.chunks, self.optimizer, self.scheduler)
+        except TrainingError:
+            # Raised on every rank.
+            if exchange.rank == 0:
+                keeping.abandon(partial)
+            raise
+        share = together(
+            exchange, lambda: keeping.checksums(partial, exchange.rank, exchange.size)
+        )
+        shares = exchange.gather(share)
+        return by_rank_0(exchange, lambda: self._published(partial, step, shares, best))
+
+    def _begun(self, step: int, state: Mapping[str, Any]) -> Path:
+        partial = keeping.begin(self.config.run_dir, step)
+        try:
+            for name in (_WEIGHTS, _TRAINING):
+                (partial / name).mkdir()
+            shutil.copytree(self.config.run_dir / DESCRIPTION_DIR, partial / DESCRIPTION_DIR)
+            description = _description(self.config, self.tokenizer, step)
+            write_json(partial / _DESCRIPTION, {**description, "state": state})
+        except OSError as error:
+            keeping.abandon(partial)
+            final = partial.with_name(f"step-{step}")
+            raise TrainingError(f"{final}: cannot be written ({error.strerror})") from error
+        return partial
+
+    def _published(
+        self, partial: Path, step: int, shares: Sequence[Mapping[str, Any]], best: int | None
+    ) -> Path:
+        keeping.seal(partial, {name: sums for share in shares for name, sums in share.items()})
+        final = keeping.publish(partial, step)
+        keeping.prune(self.config.run_dir, self.config.train.keep_last, best, whole=final)
+        return final
 
 
-def load_weights(checkpoint: Path, model: Any) -> None:
-    """Fill a model with the weights of a checkpoint.
+def load_weights(checkpoint: Path, chunks: Sequence[Any]) -> None:
+    """Fill a model with the weights of a checkpoint; every rank calls this.
 
     Args:
         checkpoint: the directory.
-        model: a GPTModel of its shape, bare or wrapped; with adapters if those were saved.
+        chunks: GPTModels, bare or wrapped, of its shape; with adapters if those were saved.
+
+    Raises:
+        DamagedCheckpoint: they cannot be read, or are not of this shape.
     """
-    bare = unwrapped(model)
-    loaded = dist_checkpointing.load({"model": _sharded(bare)}, str(checkpoint / "weights"))
-    missing, unexpected = bare.load_state_dict(loaded["model"], strict=False)
-    assert not unexpected and all(_is_extra(name) for name in missing), (missing, unexpected)
+    loaded = read(_model_state(chunks), checkpoint / _WEIGHTS)
+    for name, chunk in zip(_names(chunks), chunks, strict=True):
+        missing, unexpected = unwrapped(chunk).load_state_dict(loaded[name], strict=False)
+        assert not unexpected and all(_is_extra(n) for n in missing), (missing, unexpected)
 
 
 def find_checkpoint(where: Path) -> Path:
@@ -137,10 +184,10 @@ def read_description(checkpoint: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error}); {_ANOTHER}") from error
     found: Mapping[str, Any] = content if isinstance(content, dict) else {}
     version = found.get("format", FORMAT)
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise ConfigError(
-            f"{path}: has format {version}, and this version reads {FORMAT}; use the version that "
-            "it was trained with"
+            f"{path}: has format {version}, and this version reads 1 and {FORMAT}; use the version "
+            "that it was trained with"
         )
     lacking = [name for name, kind in _KINDS.items() if not isinstance(_at(found, name), kind)]
     if lacking:
@@ -165,10 +212,17 @@ def _description(config: RunConfig, tokenizer: Tokenizer, step: int) -> dict[str
     }
 
 
-def _sharded(model: Any) -> dict[str, Any]:
-    """The model's weights with their places; without what Transformer Engine keeps for 8 bits."""
-    sharded: Mapping[str, Any] = model.sharded_state_dict()
-    return {name: part for name, part in sharded.items() if not _is_extra(name)}
+def _model_state(chunks: Sequence[Any]) -> dict[str, Any]:
+    """The weights with their places; without what Transformer Engine keeps for 8 bits."""
+    state = {}
+    for name, chunk in zip(_names(chunks), chunks, strict=True):
+        sharded: Mapping[str, Any] = unwrapped(chunk).sharded_state_dict()
+        state[name] = {key: part for key, part in sharded.items() if not _is_extra(key)}
+    return state
+
+
+def _names(chunks: Sequence[Any]) -> list[str]:
+    return ["model"] if len(chunks) == 1 else [f"model{i}" for i in range(len(chunks))]
 
 
 def _is_extra(name: str) -> bool:

@@ -175,7 +175,7 @@ def _write_model(model: _Trained, directory: Path, dtype: str, adapter: bool) ->
             model.shape, tokenizer_vocab_size=model.vocab_size, kernels=KernelPath.TORCH
         )
         if model.lora.rank is not None:
-            attach(gpt, model.lora)
+            attach([gpt], model.lora)
         _fill(gpt, model.checkpoint)
         if adapter:
             from models.hf.adapter import save_adapter
@@ -188,18 +188,14 @@ def _write_model(model: _Trained, directory: Path, dtype: str, adapter: bool) ->
 
 
 def _fill(gpt: Any, checkpoint: Path) -> None:
-    from megatron.core.dist_checkpointing.core import CheckpointingException
-    from torch.distributed.checkpoint.api import CheckpointException
-
     from sft.checkpoint import load_weights
+    from sft.sharded import DamagedCheckpoint
 
     try:
-        load_weights(checkpoint, gpt)
-    # Megatron-Core reads a file of JSON itself; all that befalls the others, torch makes one class.
-    except (CheckpointingException, CheckpointException, OSError, ValueError) as error:
-        said = str(error).strip().rpartition("\n")[2]
+        load_weights(checkpoint, [gpt])
+    except DamagedCheckpoint as error:
         raise ConfigError(
-            f"{checkpoint}: its weights are missing or damaged ({said}); {_ANOTHER}"
+            f"{checkpoint}: its weights are missing or damaged ({error.reason}); {_ANOTHER}"
         ) from error
 
 

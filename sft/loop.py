@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from data.packing.microbatches import to_microbatches
 from data.shared_stream import SharedStream
 from sft.build import Trainee
+from sft.checkpoint import CheckpointWriter
 from sft.collectives import gathered, said_once
 from sft.console import RunConsole
 from sft.errors import TrainingError
@@ -55,7 +56,7 @@ class Loop:
         eval_every: steps between validations; 0: start and end only.
         save_every: steps between checkpoints; 0: end only; None: never.
         validate: None without validation data.
-        save: leaves a checkpoint after so many steps.
+        checkpoints: leaves them.
         yardstick: what speeds are held against, and when the run started.
         log: takes each record.
         console: shows each step.
@@ -68,7 +69,7 @@ class Loop:
     eval_every: int
     save_every: int | None
     validate: Callable[[], Validation] | None
-    save: Callable[[int], object]
+    checkpoints: CheckpointWriter
     yardstick: Yardstick
     log: Callable[[Metrics], None]
     console: RunConsole
@@ -98,7 +99,7 @@ class Loop:
             # Before validation, which may find that the run has diverged: then there is more to
             # look into.
             if self._due(self.save_every, done):
-                self.save(done)
+                self.checkpoints.save(done, {})
             if self._due(self.eval_every, done):
                 self._validate(progress)
         return progress

@@ -252,12 +252,21 @@ class Yardstick:
         }
 
 
-def device_peak(device: torch.device, model: torch.nn.Module) -> float | None:
-    """The peak FLOP/s of the device at the precision of the model's weights; None if unknown."""
+def device_peak(
+    device: torch.device, model: torch.nn.Module, devices: int = 1
+) -> float | None:
+    """The peak FLOP/s of devices at the precision of the model's weights; None if unknown.
+
+    Args:
+        device: one of them.
+        model: what runs on them.
+        devices: how many of its kind there are.
+    """
     if device.type != "cuda":
         return None
     precision = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return peak_flops_per_s(torch.cuda.get_device_name(device), precision)
+    peak = peak_flops_per_s(torch.cuda.get_device_name(device), precision)
+    return None if peak is None else peak * devices
 
 
 def peak_memory_bytes(device: torch.device) -> int:

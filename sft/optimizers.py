@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,8 @@ class Optimizer(ABC):
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and finite")
 
     @abstractmethod
-    def build(self, model: Any) -> MegatronOptimizer:
-        """Megatron-Core's optimizer for a model wrapped for data parallelism."""
+    def build(self, chunks: Sequence[Any]) -> MegatronOptimizer:
+        """Megatron-Core's optimizer for the chunks of a model wrapped for data parallelism."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class AdamW(Optimizer):
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon}: must be above 0")
 
-    def build(self, model: Any) -> MegatronOptimizer:
+    def build(self, chunks: Sequence[Any]) -> MegatronOptimizer:
         """Megatron-Core's Adam; in fp32 it is torch's AdamW on the model's own weights."""
         from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
@@ -72,6 +73,6 @@ class AdamW(Optimizer):
             adam_eps=self.epsilon,
             # No limit rather than none: Megatron-Core measures the norm only where it may clip.
             clip_grad=self.clip_grad_norm or math.inf,
-            use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
+            use_distributed_optimizer=chunks[0].ddp_config.use_distributed_optimizer,
         )
-        return get_megatron_optimizer(config, [model])
+        return get_megatron_optimizer(config, list(chunks))

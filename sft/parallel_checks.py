@@ -65,7 +65,7 @@ def _check_model(config: RunConfig) -> None:
 
 
 def _check_experts(config: RunConfig, world_size: int) -> None:
-    parallel, experts = config.parallel, config.model.num_experts
+    parallel, experts = config.parallel, getattr(config.model, "num_experts", None)
     if parallel.ep == 1:
         return
     if experts is None:

@@ -23,6 +23,7 @@ from data.sources.base import PreparedData
 from models.lora_settings import LoRASettings
 from sft.config import RunConfig
 from sft.errors import ConfigError
+from sft.launch import ALONE, Place
 from sft.parallel_settings import ParallelSettings
 from sft.settings import EvalSettings, LossSettings, TrainSettings
 
@@ -66,7 +67,11 @@ def claim_run_dir(run_dir: Path) -> None:
 
 
 def describe_run(
-    config: RunConfig, kernels: str, data: PreparedData, started_at: datetime.datetime
+    config: RunConfig,
+    kernels: str,
+    data: PreparedData,
+    started_at: datetime.datetime,
+    place: Place = ALONE,
 ) -> dict[str, Any]:
     """The content of ``run.json``: enough to know what was run, on what, and to run it again.
 
@@ -75,6 +80,7 @@ def describe_run(
         kernels: whose, and why.
         data: what is trained and validated on.
         started_at: when the run started, with its time zone.
+        place: of this process among those of the run.
     """
     return {
         "config": plain(config),
@@ -86,6 +92,7 @@ def describe_run(
         "git_commit": _git_commit(),
         "hardware": _hardware(),
         "kernels": kernels,
+        "processes": {"count": place.world_size, "on_this_machine": place.local_world_size},
     }
 
 

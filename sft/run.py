@@ -6,7 +6,7 @@ import datetime
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,26 @@ from rich.markup import escape
 
 from data.accounting import Accounting
 from data.errors import DataError
-from data.packing.settings import PackingMode
+from data.shared_stream import SharedStream
 from data.sources.base import PreparedData
-from models.lora_settings import LoRASettings
 from sft.build import Trainee, build_trainee, check_initial_weights, kernel_path
-from sft.checkpoint import DESCRIPTION_DIR, save_weights
+from sft.checkpoint import DESCRIPTION_DIR, CheckpointWriter
 from sft.checks import Derived
 from sft.config import RunConfig
+from sft.collectives import said_once
 from sft.console import RunConsole
 from sft.errors import ConfigError, TrainingError
-from sft.feed import Feed, StepPlan
+from sft.exchange import by_rank_0, exchange_of_all, lost_ranks_end_the_run, together
+from sft.feed import Feed
 from sft.files import write_json
 from sft.flops import TrainingFlops
 from sft.loggers.base import Metrics
 from sft.loggers.run_log import RunLog
 from sft.loop import Loop, Progress
 from sft.metrics import Histograms, Speed, Yardstick, device_peak
-from sft.parallel import parallel_session
+from sft.header import header
+from sft.launch import ALONE, Place
+from sft.parallel import parallel_layout, process_group
 from sft.publish import write_description
 from sft.record import claim_run_dir, describe_run
 from sft.step import StepRunner
@@ -55,8 +58,10 @@ class RunResult:
     summary: dict[str, Any]
 
 
-def run(config: RunConfig, derived: Derived) -> RunResult:
+def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
     """Train as configured and leave the results in ``config.run_dir``.
+
+    Every process of a run calls this. The directory is the first one's, and only that one writes.
 
     Raises:
         ConfigError: the machine, or the place of the data, lacks what the settings ask for.
@@ -64,25 +69,31 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
         TrainingError: training cannot go on.
     """
     started, started_at = time.perf_counter(), datetime.datetime.now().astimezone()
-    kernels, why = kernel_path(config)
-    check_initial_weights(config)
-    data = _prepare(config)
-    claim_run_dir(config.run_dir)
-    record = describe_run(config, f"{kernels.value} ({why})", data, started_at)
-    write_json(config.run_dir / "run.json", record)
-    if config.train.save_every is not None:
-        _describe_model(config, derived)
-    feed = Feed.of(config, derived)
-    console = RunConsole(log_every=config.train.log_every)
     with ExitStack() as stack:
+        stack.enter_context(lost_ranks_end_the_run(place))
+        device = stack.enter_context(process_group(place, config.train.threads))
+        exchange = exchange_of_all(place)
+        config = replace(config, run_dir=exchange.gather(config.run_dir)[0])
+        kernels, why = together(exchange, partial(kernel_path, config))
+        together(exchange, partial(check_initial_weights, config))
+        data = together(exchange, partial(_prepare, config))
+        named = f"{kernels.value} ({why})"
+        by_rank_0(exchange, partial(_open_run_dir, config, derived, data, named, started_at, place))
+        feed = Feed.of(config, derived, exchange)
+        console = RunConsole(log_every=config.train.log_every, silent=not place.leads)
         log = stack.enter_context(
-            RunLog(config.run_dir, config.logger, lambda line: console.say(escape(line)))
+            RunLog(
+                config.run_dir,
+                config.logger,
+                lambda line: console.say(escape(line)),
+                writes=place.leads,
+            )
         )
         plan = feed.plan(data.train)
         # Its workers are forked before the model takes memory.
         stream = stack.enter_context(feed.training_stream(data.train))
         log.open_mirrors()
-        device = stack.enter_context(parallel_session(config.seed, config.train.threads))
+        stack.enter_context(parallel_layout(config.parallel, config.seed))
         trainee = build_trainee(
             config,
             tokenizer_vocab_size=derived.tokenizer.vocab_size,
@@ -91,37 +102,57 @@ def run(config: RunConfig, derived: Derived) -> RunResult:
         )
         yardstick = Yardstick(
             flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size, config.lora),
-            peak_flops_per_s=device_peak(device, trainee.model),
+            peak_flops_per_s=device_peak(device, trainee.chunks[0], place.world_size),
             started=started,
         )
         loop = _build_loop(
             config, derived, feed, data, trainee, plan.steps, device, yardstick, log, console
         )
-        console.header(_header(config, derived, data, trainee, plan, f"{kernels.value} ({why})"))
+        console.header(header(config, derived, data, trainee, plan, named, place))
         progress = Progress(
             speed=Speed(skip_steps=config.train.speed_skip_steps),
             histograms=Histograms(config.packing.capacity),
         )
         console.start(plan.steps)
         stack.callback(console.stop)
+        write_samples = partial(_write_samples, config, data, progress, stream, place)
         try:
-            loop.train(iter(feed.step_batches(stream, plan)), progress)
-        except BaseException:
+            loop.train(stream, feed.steps(stream, plan), progress)
+        except BaseException as error:
             # Also of a run that fails: what it has read and trained on is known. What the first
             # error was matters more than a second one.
             with suppress(TrainingError):
-                _write_samples(config, data, progress, stream.accounting)
+                write_samples()
+            if isinstance(error, DataError):  # which every process meets
+                said_once(error)
             raise
-        _write_samples(config, data, progress, stream.accounting)
+        write_samples()
         console.stop()
         if feed.loader_packs:
             progress.rows, progress.fewest_rows = stream.rows, stream.fewest_rows
-        summary = summary_json(progress, device, yardstick)
-        _leave(config.run_dir / "summary.json", summary)
+        summary = summary_json(progress, device, yardstick, exchange)
+        if place.leads:
+            _leave(config.run_dir / "summary.json", summary)
         log.done(summary)
     console.summary(summary_rows(summary, stream.accounting, config.run_dir))
     final = progress.validations[-1][1].loss if progress.validations else None
     return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
+
+
+def _open_run_dir(
+    config: RunConfig,
+    derived: Derived,
+    data: PreparedData,
+    kernels: str,
+    started_at: datetime.datetime,
+    place: Place,
+) -> None:
+    """Take the directory and say in it what is run; only the first process does."""
+    claim_run_dir(config.run_dir)
+    record = describe_run(config, kernels, data, started_at, place)
+    _leave(config.run_dir / "run.json", record)
+    if config.train.save_every is not None:
+        _describe_model(config, derived)
 
 
 def _prepare(config: RunConfig) -> PreparedData:
@@ -159,7 +190,7 @@ def _build_loop(
     console: RunConsole,
 ) -> Loop:
     runner = StepRunner(
-        model=trainee.model,
+        chunks=trainee.chunks,
         device=device,
         average=config.loss.average,
         real_boundaries=config.packing.real_boundaries,
@@ -171,7 +202,14 @@ def _build_loop(
         steps=steps,
         eval_every=config.train.eval_every,
         save_every=config.train.save_every,
-        save=partial(save_weights, config, derived.tokenizer, trainee.model),
+        checkpoints=CheckpointWriter(
+            config=config,
+            tokenizer=derived.tokenizer,
+            chunks=trainee.chunks,
+            optimizer=trainee.optimizer,
+            scheduler=trainee.scheduler,
+            exchange=feed.exchange,
+        ),
         validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
         yardstick=yardstick,
         log=log,
@@ -180,8 +218,11 @@ def _build_loop(
 
 
 def _write_samples(
-    config: RunConfig, data: PreparedData, progress: Progress, train: Accounting
+    config: RunConfig, data: PreparedData, progress: Progress, stream: SharedStream, place: Place
 ) -> None:
+    if not place.leads:
+        return
+    train = stream.accounting
     val = progress.validations[0][1].accounting if progress.validations else Accounting()
     content = samples_json(data.notes, train, progress.speed.total.samples, val)
     _leave(config.run_dir / "samples.json", content)
@@ -193,49 +234,3 @@ def _leave(path: Path, content: Mapping[str, Any]) -> None:
         write_json(path, content)
     except OSError as error:
         raise TrainingError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
-def _header(
-    config: RunConfig,
-    derived: Derived,
-    data: PreparedData,
-    trainee: Trainee,
-    plan: StepPlan,
-    kernels: str,
-) -> dict[str, str]:
-    packing, train = config.packing, config.train
-    if packing.mode is PackingMode.NONE:
-        who = f"none: rectangles of {derived.micro_batch_size} conversations"
-    else:
-        who = f"{packing.mode.value}, {type(config.packer).__name__}"
-        if packing.mode is PackingMode.LOADER:
-            who += f", over up to {packing.loader_buffer_size} samples at a time"
-    if plan.real_tokens is not None:
-        batch = f"{float(plan.real_tokens):,.0f} real tokens"
-    elif train.global_batch_tokens is not None:
-        batch = f"{train.global_batch_tokens:,} slots"
-    else:
-        batch = f"{train.global_batch_samples:,} conversations"
-    return {
-        "model": f"{trainee.parameters + trainee.frozen_parameters:,} parameters, "
-        f"{config.model.num_layers} layers of {config.model.hidden_size}",
-        **({"weights": config.model.init_from} if config.model.init_from else {}),
-        **_lora_facts(config.lora, trainee),
-        "kernels": kernels,
-        "data": f"{data.name}: {len(data.train):,} conversations to train on, "
-        f"{len(data.val):,} to validate on",
-        "packing": who,
-        "capacity": f"{packing.capacity:,} tokens, pad multiple {derived.pad_multiple}",
-        "batch": f"{batch} per step, {plan.steps:,} steps",
-        "run": str(config.run_dir),
-    }
-
-
-def _lora_facts(lora: LoRASettings, trainee: Trainee) -> dict[str, str]:
-    if lora.rank is None:
-        return {}
-    share = trainee.parameters / (trainee.parameters + trainee.frozen_parameters)
-    return {
-        "lora": f"{trainee.parameters:,} parameters trained, {share:.2%} of all: rank {lora.rank}, "
-        f"alpha {lora.resolved_alpha:g}, on {', '.join(lora.matrices)}"
-    }

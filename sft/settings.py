@@ -1,9 +1,10 @@
-"""The settings that are the engine's own: ``train``, ``loss`` and ``eval``. No torch here."""
+"""The settings that are the engine's own: ``train``, ``loss``, ``eval`` and ``resume``. No torch here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from data.packing.settings import PackingMode
@@ -41,7 +42,11 @@ class TrainSettings:
             every choice then does as many steps on as many tokens.
         micro_batch_size: conversations per padded rectangle (``none`` only). None: 4.
         eval_every: optimizer steps between two validations; 0: only at the start and the end.
-        save_every: optimizer steps between two checkpoints; 0: only at the end; None: never.
+        save_every: optimizer steps between two checkpoints; 0: only at the end, or where the run
+            is stopped before it; None: never.
+        keep_last: how many checkpoints stay, beside that of the best validation loss. None: all.
+        stop_after: wall time after which the run must have saved and ended, ``HH:MM:SS``, counted
+            from its start. None: no limit.
         log_every: optimizer steps between two lines on a console that is no terminal.
         speed_skip_steps: first steps left out of the speeds: caches and allocators warm up.
         threads: torch threads on a CPU. None: torch's choice.
@@ -55,6 +60,8 @@ class TrainSettings:
     micro_batch_size: int | None = None
     eval_every: int = 0
     save_every: int | None = 0
+    keep_last: int | None = None
+    stop_after: str | None = None
     log_every: int = 10
     speed_skip_steps: int = 2
     threads: int | None = None
@@ -67,6 +74,7 @@ class TrainSettings:
             "global_batch_samples",
             "global_batch_real_tokens",
             "micro_batch_size",
+            "keep_last",
             "log_every",
             "threads",
         ):
@@ -76,7 +84,16 @@ class TrainSettings:
         for name in ("eval_every", "save_every", "speed_skip_steps"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise ValueError(f"{name}={value}: must be at least 0")
+                never = ", or null for never" if name == "save_every" else ""
+                raise ValueError(f"{name}={value}: must be at least 0{never}")
+        if self.save_every is None:
+            for name in ("keep_last", "stop_after"):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(
+                        f"{name}={value}: no checkpoint is saved with train.save_every=null; remove "
+                        "it, or use train.save_every=0"
+                    )
+        self.stop_after_seconds  # refuses what is no time
         _one_of({"steps": self.steps, "epochs": self.epochs})
         _one_of(
             {
@@ -85,6 +102,41 @@ class TrainSettings:
                 "global_batch_real_tokens": self.global_batch_real_tokens,
             }
         )
+
+
+    @property
+    def stop_after_seconds(self) -> int | None:
+        """``stop_after`` in seconds."""
+        if self.stop_after is None:
+            return None
+        match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", self.stop_after)
+        seconds = sum(int(n) * s for n, s in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+        if not seconds:
+            raise ValueError(
+                f"stop_after={self.stop_after}: must be a time above 0 as 'HH:MM:SS', in quotes "
+                "where it is YAML"
+            )
+        return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeSettings:
+    """The ``resume`` section; ``resume=auto`` on the command line is ``resume.source=auto``.
+
+    Attributes:
+        source: ``never``: start anew, in a directory that holds no run; ``auto``: go on from the
+            newest whole checkpoint in ``run_dir``, or start anew where there is none; else a
+            checkpoint, or a run whose newest one is taken.
+        allow: what may differ from the run that left the checkpoint: names of
+            :data:`sft.identity.NAMES`.
+    """
+
+    source: str = "never"
+    allow: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise ValueError("source=: must be never, auto, or the path of a run or checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,18 @@ from typing import Any
 import torch
 
 from data.accounting import Accounting
+from data.exchange import Exchange
 from sft.loop import Progress
 from sft.metrics import Yardstick, peak_memory_bytes
 
 
-def summary_json(progress: Progress, device: torch.device, yardstick: Yardstick) -> dict[str, Any]:
+def summary_json(
+    progress: Progress, device: torch.device, yardstick: Yardstick, exchange: Exchange
+) -> dict[str, Any]:
     """What a run comes to; the figures that a comparison reads.
+
+    Every process calls this. Counts are over all of them, and ``peak_memory_bytes`` is that of the
+    one that held most.
 
     ``rows`` are those packed, by the loader also ahead of the last step, and ``fewest_rows`` the
     lower bound on them; both null where nobody packs. ``mfu`` is null where the device's peak is
@@ -50,7 +56,8 @@ def summary_json(progress: Progress, device: torch.device, yardstick: Yardstick)
         **yardstick.speed(speed.timed, speed.timed_seconds),
         "peak_flops_per_s": yardstick.peak_flops_per_s,
         "step_time_shares": speed.shares(),
-        "peak_memory_bytes": peak_memory_bytes(device),
+        "peak_memory_bytes": max(exchange.gather(peak_memory_bytes(device))),
+        "processes": exchange.size,
         "wall_seconds": yardstick.wall_seconds,
         "length_histogram": {
             "bin_edges": histograms.bin_edges.tolist(),

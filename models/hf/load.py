@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from torch import Tensor
 
 from models.hf.names import fuse, parameter_of, weights
 from models.hf.sources import TensorSource, open_tensors
@@ -16,6 +17,7 @@ from models.shapes import GPTShape
 # Tables of rotary frequencies that old checkpoints carry: they follow from the configuration.
 _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 _SHOWN = 3
+_TIED, _TIED_COPY = "embedding.word_embeddings.weight", "output_layer.weight"
 _MISMATCH = "weights and configuration are not of one model, so fetch both again"
 
 
@@ -30,14 +32,14 @@ def check_weights(shape: GPTShape) -> None:
 
 
 @torch.no_grad()
-def load_weights(model: Any, shape: GPTShape) -> None:
+def load_weights(chunks: Sequence[Any], shape: GPTShape) -> None:
     """Fill a model with the weights that ``shape.init_from`` names; every tensor is used once.
 
     Rows of padding in the vocabulary become 0. No more than one parameter is in memory besides the
     model, whole and fused.
 
     Args:
-        model: a GPTModel of this shape, bare, on any tensor-parallel rank.
+        chunks: GPTModels of this shape, bare: what this rank has of the model.
         shape: with ``init_from`` and ``vocab_size``.
 
     Raises:
@@ -46,8 +48,10 @@ def load_weights(model: Any, shape: GPTShape) -> None:
     assert shape.init_from is not None and shape.vocab_size is not None
     source = open_tensors(shape.init_from)
     _match(shape, source)
-    parameters = dict(model.named_parameters())
+    parameters = _parameters(chunks, shape)
     for weight in weights(shape, shape.vocab_size):
+        if not any(name in parameters for name in weight.names):
+            continue  # another stage of the pipeline has it
         parameter = parameters.pop(parameter_of(weight, parameters))
         part = fuse(
             weight,
@@ -59,7 +63,26 @@ def load_weights(model: Any, shape: GPTShape) -> None:
         )
         assert part.shape == parameter.shape, f"{weight.names[0]}: {part.shape}"
         parameter.copy_(part)
+        if _TIED in weight.names and _TIED_COPY in parameters:
+            parameters.pop(_TIED_COPY).copy_(part)
     assert not parameters, f"not in the table: {sorted(parameters)}"
+
+
+def _parameters(chunks: Sequence[Any], shape: GPTShape) -> dict[str, Tensor]:
+    """What this rank has, by names that count the layers of the whole model."""
+    found: dict[str, Tensor] = {}
+    for chunk in chunks:
+        numbers = {
+            f"decoder.layers.{here}.": f"decoder.layers.{layer.layer_number - 1}."
+            for here, layer in enumerate(chunk.decoder.layers)
+        }
+        for name, parameter in chunk.named_parameters():
+            prefix = re.match(r"decoder\.layers\.\d+\.", name)
+            found[numbers[prefix[0]] + name[prefix.end() :] if prefix else name] = parameter
+    if shape.tie_embeddings and _TIED_COPY in found and _TIED not in found:
+        # The last stage of a pipeline keeps the embedding for its output layer.
+        found[_TIED] = found.pop(_TIED_COPY)
+    return found
 
 
 def _match(shape: GPTShape, source: TensorSource) -> None:
