@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ REFUSALS = (ConfigError, HydraException, OmegaConfBaseException, MarkedYAMLError
 
 # Only the first process of a run writes into its directory, Hydra's files included.
 _FOLLOWER = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none")
+
+_SECONDS_TO_SPEAK = 10
 
 _place = ALONE
 
@@ -187,7 +190,10 @@ def _discard_untouched(run_dir: Path) -> None:
 def _exit_with(message: str, code: int, error: Exception | None = None) -> None:
     if _is_heard(_place, error):
         who = "" if _place.leads else f"rank {_place.rank}: "
-        print(f"stowage: {who}{message}", file=sys.stderr)
+        print(f"stowage: {who}{message}", file=sys.stderr, flush=True)
+    else:
+        # torchrun kills all others when the first process ends: let it be the one that says why.
+        time.sleep(_SECONDS_TO_SPEAK)
     sys.exit(code)
 
 

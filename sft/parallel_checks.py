@@ -39,7 +39,6 @@ def _check_model(config: RunConfig) -> None:
     parallel, model = config.parallel, config.model
     for what, value in (
         ("num_attention_heads", model.num_attention_heads),
-        ("num_query_groups", model.num_query_groups),
         ("ffn_hidden_size", model.ffn_hidden_size),
         ("hidden_size", model.hidden_size if parallel.sp else 0),
     ):
