@@ -68,7 +68,12 @@ def check_initial_weights(config: RunConfig) -> None:
 
 
 def build_trainee(
-    config: RunConfig, *, tokenizer_vocab_size: int, kernels: KernelPath, steps: int
+    config: RunConfig,
+    *,
+    tokenizer_vocab_size: int,
+    kernels: KernelPath,
+    steps: int,
+    initial_weights: bool = True,
 ) -> Trainee:
     """Build model, optimizer and schedule; a parallel session must be open.
 
@@ -77,6 +82,7 @@ def build_trainee(
         tokenizer_vocab_size: ids the tokenizer may produce.
         kernels: whose layers.
         steps: optimizer steps of the run, for the schedule.
+        initial_weights: load those of ``model.init_from``; without, a checkpoint's are to come.
 
     Raises:
         ConfigError: ``lora`` does not fit the parallel layout.
@@ -88,7 +94,7 @@ def build_trainee(
         seed=config.seed,
         sequence_parallel=config.parallel.sp,
     )
-    if config.model.init_from is not None:
+    if config.model.init_from is not None and initial_weights:
         load_weights(bare, config.model)
     _attach_adapters(bare, config)
     chunks = wrapped(bare, distributed_optimizer=config.parallel.distributed_optimizer)

@@ -32,8 +32,8 @@ from sft.errors import ConfigError, TrainingError
 from sft.exchange import by_rank_0, together
 from sft.files import write_json
 from sft.record import plain
-from sft.sharded import read, write_now
-from sft.training_state import save_training_state
+from sft.sharded import DamagedCheckpoint, read, write_now
+from sft.training_state import load_training_state, save_training_state
 
 FORMAT = 2  # 1 had weights only
 DESCRIPTION_DIR = "hf"
@@ -67,13 +67,13 @@ class CheckpointWriter:
     scheduler: Any
     exchange: Exchange
 
-    def save(self, step: int, state: Mapping[str, Any], best: int | None = None) -> Path:
+    def save(self, step: int, state: Mapping[str, Any], best: Sequence[int] = ()) -> Path:
         """Leave a checkpoint.
 
         Args:
             step: optimizer steps done.
             state: what the run needs besides weights and optimizer to go on, as JSON.
-            best: the step whose checkpoint is not to be taken away for its age.
+            best: steps, the best first; the first that has a checkpoint keeps it whatever its age.
 
         Raises:
             TrainingError: it cannot be written; on every rank.
@@ -109,11 +109,12 @@ class CheckpointWriter:
         return partial
 
     def _published(
-        self, partial: Path, step: int, shares: Sequence[Mapping[str, Any]], best: int | None
+        self, partial: Path, step: int, shares: Sequence[Mapping[str, Any]], best: Sequence[int]
     ) -> Path:
         keeping.seal(partial, {name: sums for share in shares for name, sums in share.items()})
         final = keeping.publish(partial, step)
-        keeping.prune(self.config.run_dir, self.config.train.keep_last, best, whole=final)
+        kept = next((s for s in best if final.with_name(f"step-{s}").is_dir()), None)
+        keeping.prune(self.config.run_dir, self.config.train.keep_last, kept, whole=final)
         return final
 
 
@@ -131,6 +132,29 @@ def load_weights(checkpoint: Path, chunks: Sequence[Any]) -> None:
     for name, chunk in zip(_names(chunks), chunks, strict=True):
         missing, unexpected = unwrapped(chunk).load_state_dict(loaded[name], strict=False)
         assert not unexpected and all(_is_extra(n) for n in missing), (missing, unexpected)
+
+
+def load_training(
+    checkpoint: Path, chunks: Sequence[Any], optimizer: Any, scheduler: Any
+) -> None:
+    """Weights, optimizer, schedule and random numbers of a checkpoint; every rank calls this.
+
+    Args:
+        checkpoint: the directory.
+        chunks: this rank's GPTModels, wrapped.
+        optimizer: Megatron-Core's.
+        scheduler: Megatron-Core's.
+
+    Raises:
+        TrainingError: it cannot be read, though its checksums were right.
+    """
+    try:
+        load_weights(checkpoint, chunks)
+        load_training_state(checkpoint / _TRAINING, chunks, optimizer, scheduler)
+    except DamagedCheckpoint as error:
+        raise TrainingError(
+            f"{error}; {_ANOTHER}, as resume={checkpoint.parent}/step-N"
+        ) from error
 
 
 def find_checkpoint(where: Path) -> Path:

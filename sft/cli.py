@@ -1,6 +1,7 @@
 """The command line around Hydra: aliases, exit codes, and messages instead of stack traces.
 
-Exit codes: 0 done; 1 the run failed; 2 a setting is wrong; 130 interrupted. Of a sweep: 1 if a job
+Exit codes: 0 done; 1 the run failed; 2 a setting is wrong; 3 stopped before its end, with a
+checkpoint to go on from; 130 interrupted. Of a sweep: 1 if a job
 failed; 2 if the sweep, or each of its jobs, was refused for its settings.
 """
 
@@ -28,14 +29,14 @@ from yaml import MarkedYAMLError  # type: ignore[import-untyped]
 
 from data.errors import DataError
 from data.packers import ALIASES
-from sft.errors import ConfigError, TrainingError
+from sft.errors import ConfigError, RunStopped, TrainingError
 from sft.explain import CONF_DIR, explain, is_group
 from sft.launch import ALONE, Place, place_of_this_process
 from sft.sweep.run import SweepFailed
 
 Task = Callable[[DictConfig], Any]
 
-BAD_CONFIG, FAILED, INTERRUPTED = 2, 1, 130
+BAD_CONFIG, FAILED, STOPPED, INTERRUPTED = 2, 1, 3, 130
 
 REFUSALS = (ConfigError, HydraException, OmegaConfBaseException, MarkedYAMLError)  # see explain
 
@@ -100,7 +101,7 @@ def _guarded(task: Task) -> Task:
             code = exit_code_of(error)
             if alone and code == BAD_CONFIG and _place.leads:
                 _discard_untouched(Path(HydraConfig.get().runtime.output_dir))
-            else:
+            elif code != STOPPED:
                 _log_failure(error)
             if alone and code is not None:
                 _exit_with(str(error), code, error)
@@ -119,6 +120,8 @@ def exit_code_of(error: Exception) -> int | None:
     """What a run exits with; None for an error whose message is not meant for a user."""
     if isinstance(error, ConfigError):
         return BAD_CONFIG
+    if isinstance(error, RunStopped):
+        return STOPPED
     return FAILED if isinstance(error, DataError | TrainingError) else None
 
 
@@ -139,7 +142,12 @@ def _log_failure(error: Exception) -> None:
 
 
 def canonical_override(word: str) -> str:
-    """Replace long upstream packer names by ours: ``packer=first_fit_decreasing`` is ``ffd``."""
+    """Replace what is short or of upstream by our keys and names.
+
+    ``packer=first_fit_decreasing`` is ``packer=ffd``, ``resume=auto`` is ``resume.source=auto``.
+    """
+    if match := re.fullmatch(r"resume=([^{].*)", word):
+        return f"resume.source={match[1]}"
     match = re.fullmatch(r"(\+{0,2}packer=)(.*)", word)
     if not match:
         return word
@@ -161,15 +169,21 @@ def _refuse_early(words: Iterable[str]) -> None:
 
     It writes into the run's directory first, and of two options of a group it takes the last.
     """
+    words = list(words)
+    resumes = any(
+        word.startswith("resume.source=") and not word.endswith("=never") for word in words
+    )
     for word in words:
         key, _, value = word.lstrip("+").partition("=")
         value = value.strip("'\"")
         if key in ("run_dir", "hydra.run.dir", "hydra.sweep.dir"):
             if value in ("", "null"):
                 raise ConfigError(f"{word}: must name a directory")
-            if key != "hydra.sweep.dir" and (Path(value) / "run.json").exists():
+            taken = key != "hydra.sweep.dir" and (Path(value) / "run.json").exists()
+            if taken and not resumes:
                 raise ConfigError(
-                    f"{word}: already holds a run; choose another directory or remove it"
+                    f"{word}: already holds a run; choose another directory or remove it, or use "
+                    "resume=auto to go on with it"
                 )
         several = value.startswith("[") and "," in value
         if several and is_group(key) and key not in ("logger", "experiment"):

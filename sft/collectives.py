@@ -42,3 +42,16 @@ def said_once[E: Exception](error: E) -> E:
     """An error that every rank raises, marked where the first one's words are enough."""
     error.said_by_rank_0 = dist.get_rank() > 0  # type: ignore[attr-defined]
     return error
+
+
+def agreed_reason(mine: str | None) -> str | None:
+    """A reason that some rank has, the same on all; None where none has one.
+
+    Where several have one it is that of the first in the alphabet.
+    """
+    if dist.get_world_size() == 1:
+        return mine
+    # Mostly nobody has one, and that takes one small message.
+    some = torch.tensor(mine is not None, dtype=torch.int32, device=torch.cuda.current_device())
+    dist.all_reduce(some)
+    return min(filter(None, gathered(mine))) if some else None

@@ -31,7 +31,7 @@ from sft.loggers.base import MetricLogger
 from sft.optimizers import Optimizer
 from sft.parallel_settings import ParallelSettings
 from sft.schedules import Schedule
-from sft.settings import EvalSettings, LossSettings, TrainSettings
+from sft.settings import EvalSettings, LossSettings, ResumeSettings, TrainSettings
 from sft.wording import alternatives, first_line, show, type_name, unknown_key, with_key
 
 
@@ -62,6 +62,7 @@ class RunConfig:
         loss: how it is averaged.
         train: how long, and how much per step.
         eval: how validation is packed.
+        resume: where the run begins.
         logger: where metrics go besides ``metrics.jsonl``, by name.
     """
 
@@ -79,6 +80,7 @@ class RunConfig:
     loss: LossSettings
     train: TrainSettings
     eval: EvalSettings
+    resume: ResumeSettings
     logger: Mapping[str, MetricLogger]
 
 
@@ -96,6 +98,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "loss": LossSettings,
     "train": TrainSettings,
     "eval": EvalSettings,
+    "resume": ResumeSettings,
 }
 
 

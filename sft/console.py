@@ -45,8 +45,8 @@ class RunConsole:
         """Print a line; above the live one, where there is one."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
-    def start(self, steps: int) -> None:
-        """Begin the live line."""
+    def start(self, steps: int, done: int = 0) -> None:
+        """Begin the live line, with so many steps done."""
         self._progress = Progress(
             TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=16),
@@ -57,7 +57,7 @@ class RunConsole:
             disable=not self._console.is_terminal,
         )
         self._progress.start()
-        self._task = self._progress.add_task("training", total=steps, line="")
+        self._task = self._progress.add_task("training", total=steps, completed=done, line="")
 
     def step(self, metrics: Metrics, *, step: int, steps: int, eta_seconds: float) -> None:
         """Show a step."""

@@ -9,3 +9,7 @@ class ConfigError(Exception):
 
 class TrainingError(Exception):
     """Training cannot go on: a loss that is not finite, say. The message is complete."""
+
+
+class RunStopped(Exception):
+    """A run ended before its last step because it was asked to, and left a checkpoint."""

@@ -11,6 +11,7 @@ from sft.config import RunConfig
 from sft.feed import StepPlan
 from sft.launch import Place
 from sft.parallel_settings import ParallelSettings
+from sft.resume import Start
 
 
 def header(
@@ -21,6 +22,7 @@ def header(
     plan: StepPlan,
     kernels: str,
     place: Place,
+    start: Start,
 ) -> dict[str, str]:
     """What a run is, a fact a line.
 
@@ -32,6 +34,7 @@ def header(
         plan: the steps.
         kernels: whose, and why.
         place: of this process among those of the run.
+        start: where it begins.
     """
     packing, train = config.packing, config.train
     if packing.mode is PackingMode.NONE:
@@ -59,6 +62,7 @@ def header(
         "capacity": f"{packing.capacity:,} tokens, pad multiple {derived.pad_multiple}",
         "batch": f"{batch} per step, {plan.steps:,} steps",
         "run": str(config.run_dir),
+        **({"goes on": f"after step {start.steps:,}, {start.checkpoint}"} if start.steps else {}),
     }
 
 

@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from data.packing.microbatches import to_microbatches
-from data.shared_stream import SharedStream
+from data.shared_stream import SharedStream, StreamPosition
 from sft.build import Trainee
 from sft.checkpoint import CheckpointWriter
-from sft.collectives import gathered, said_once
+from sft.collectives import agreed_reason, gathered, said_once
 from sft.console import RunConsole
-from sft.errors import TrainingError
+from sft.errors import RunStopped, TrainingError
 from sft.feed import Feed, Step
 from sft.loggers.base import Metrics, Scalar
-from sft.metrics import Counts, Histograms, PhaseTimer, Speed, Yardstick
+from sft.metrics import Counts, PhaseTimer, Yardstick
+from sft.progress import Progress
 from sft.step import StepRunner, refuse_non_finite
+from sft.stopping import Stop
 from sft.validate import Validation
-
-
-@dataclass
-class Progress:
-    """How far a run has come.
-
-    Attributes:
-        steps: optimizer steps done.
-        speed: counts and times.
-        histograms: of what was trained on.
-        last_loss: of the last step.
-        validations: (step, result), in order.
-        rows: that the trainer has packed.
-        fewest_rows: a lower bound on the rows those steps need, by any packer.
-    """
-
-    speed: Speed
-    histograms: Histograms
-    steps: int = 0
-    last_loss: float | None = None
-    validations: list[tuple[int, Validation]] = field(default_factory=list)
-    rows: int = 0
-    fewest_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +37,8 @@ class Loop:
         save_every: steps between checkpoints; 0: end only; None: never.
         validate: None without validation data.
         checkpoints: leaves them.
+        stop: whether to end before the last step.
+        identity: what the run may not go on without, see ``sft.identity``.
         yardstick: what speeds are held against, and when the run started.
         log: takes each record.
         console: shows each step.
@@ -70,6 +52,8 @@ class Loop:
     save_every: int | None
     validate: Callable[[], Validation] | None
     checkpoints: CheckpointWriter
+    stop: Stop
+    identity: Mapping[str, Any]
     yardstick: Yardstick
     log: Callable[[Metrics], None]
     console: RunConsole
@@ -86,23 +70,60 @@ class Loop:
 
         Raises:
             TrainingError: a loss or a gradient that is not finite.
+            RunStopped: it was asked to end, and has left a checkpoint.
         """
-        self._validate(progress)
-        start = time.perf_counter()
+        self._validate_if_missing(progress)
+        start, before = time.perf_counter(), progress.steps
         while progress.steps < self.steps:
-            metrics = self._step(stream, steps, progress)
+            begun = time.perf_counter()
+            metrics, end = self._step(stream, steps, progress)
             self.log(metrics)
             done = progress.steps
             # Validation between the steps takes its share of the wall time too.
-            eta = (time.perf_counter() - start) / done * (self.steps - done)
+            eta = (time.perf_counter() - start) / (done - before) * (self.steps - done)
             self.console.step(metrics, step=done, steps=self.steps, eta_seconds=eta)
             # Before validation, which may find that the run has diverged: then there is more to
             # look into.
-            if self._due(self.save_every, done):
-                self.checkpoints.save(done, {})
+            due = self._due(self.save_every, done)
+            if due:
+                self._save(progress, end)
             if self._due(self.eval_every, done):
                 self._validate(progress)
+            self.stop.took("step", time.perf_counter() - begun)
+            if done < self.steps and (reason := agreed_reason(self.stop.reason)):
+                self._end_early(progress, end, reason, saved=due)
         return progress
+
+    def _validate_if_missing(self, progress: Progress) -> None:
+        """At the start; after a resume, where the checkpoint came before the validation."""
+        done = progress.steps
+        if done == 0 or self._due(self.eval_every, done):
+            if not any(step == done for step, _ in progress.validations):
+                self._validate(progress)
+
+    def _save(self, progress: Progress, end: StreamPosition) -> None:
+        begun = time.perf_counter()
+        assert end.steps_done == progress.steps
+        state = {
+            "identity": self.identity,
+            "progress": progress.to_state(),
+            "position": end.to_json(),
+        }
+        self.checkpoints.save(progress.steps, state, progress.best_steps)
+        self.stop.took("save", time.perf_counter() - begun)
+
+    def _end_early(
+        self, progress: Progress, end: StreamPosition, reason: str, *, saved: bool
+    ) -> None:
+        if not saved:
+            self._save(progress, end)
+        raise said_once(
+            RunStopped(
+                f"stopped by {reason} after step {progress.steps} of {self.steps}, with a "
+                f"checkpoint. To go on: the same command with resume=auto and run_dir="
+                f"{self.checkpoints.config.run_dir}"
+            )
+        )
 
     def _due(self, every: int | None, done: int) -> bool:
         """Whether it is time for what happens every so many steps, and at the end."""
@@ -112,7 +133,7 @@ class Loop:
 
     def _step(
         self, stream: SharedStream, steps: Iterator[Step], progress: Progress
-    ) -> dict[str, Scalar]:
+    ) -> tuple[dict[str, Scalar], StreamPosition]:
         step = progress.steps + 1
         timer = PhaseTimer(self.runner.device)
         with timer.phase("data_wait"):
@@ -153,7 +174,7 @@ class Loop:
         progress.last_loss = loss.value
         progress.speed.add(counts, timer)
         imbalance = progress.histograms.add(portions)
-        return {
+        metrics: dict[str, Scalar] = {
             "event": "train",
             "step": step,
             "loss": loss.value,
@@ -177,6 +198,7 @@ class Loop:
             "step_seconds": timer.total,
             "wall_seconds": self.yardstick.wall_seconds,
         }
+        return metrics, given.end
 
     def _validate(self, progress: Progress) -> None:
         if self.validate is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -155,6 +155,21 @@ class Speed:
         for name, seconds in timer.seconds.items():
             self.phase_seconds[name] += seconds
 
+    def to_state(self) -> dict[str, Any]:
+        """As JSON, for a checkpoint."""
+        return {
+            "steps": self.steps,
+            "total": asdict(self.total),
+            "timed": asdict(self.timed),
+            "phase_seconds": dict(self.phase_seconds),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_state` gave."""
+        self.steps = state["steps"]
+        self.total, self.timed = Counts(**state["total"]), Counts(**state["timed"])
+        self.phase_seconds = dict(state["phase_seconds"])
+
     @property
     def timed_steps(self) -> int:
         """How many steps are timed."""
@@ -216,6 +231,20 @@ class Histograms:
         imbalance = attention_imbalance(microbatches)
         self.imbalances += imbalance
         return imbalance
+
+    def to_state(self) -> dict[str, Any]:
+        """As JSON, for a checkpoint."""
+        return {
+            "samples_by_length": self.samples_by_length.tolist(),
+            "microbatches_by_samples": sorted(self.microbatches_by_samples.items()),
+            "imbalances": self.imbalances,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_state` gave."""
+        self.samples_by_length = np.array(state["samples_by_length"], dtype=np.int64)
+        self.microbatches_by_samples = Counter(dict(state["microbatches_by_samples"]))
+        self.imbalances = state["imbalances"]
 
     @property
     def bin_edges(self) -> npt.NDArray[np.float64]:

@@ -25,7 +25,7 @@ from sft.config import RunConfig
 from sft.errors import ConfigError
 from sft.launch import ALONE, Place
 from sft.parallel_settings import ParallelSettings
-from sft.settings import EvalSettings, LossSettings, TrainSettings
+from sft.settings import EvalSettings, LossSettings, ResumeSettings, TrainSettings
 
 # Parts of the settings that are always of one class, so that no key names it.
 _SECTIONS = (
@@ -36,6 +36,7 @@ _SECTIONS = (
     LossSettings,
     TrainSettings,
     EvalSettings,
+    ResumeSettings,
 )
 _PACKAGES = (
     "torch",
@@ -60,7 +61,8 @@ def claim_run_dir(run_dir: Path) -> None:
         (run_dir / "run.json").open("x").close()
     except FileExistsError:
         raise ConfigError(
-            f"run_dir={run_dir}: already holds a run; choose another directory or remove it"
+            f"run_dir={run_dir}: already holds a run; choose another directory or remove it, or "
+            "use resume=auto to go on with it"
         ) from None
     except OSError as error:
         raise ConfigError(f"run_dir={run_dir}: cannot be written ({error.strerror})") from error
@@ -86,7 +88,7 @@ def describe_run(
         "config": plain(config),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started_at": started_at.isoformat(),
-        "data": {"train": _describe_records(data.train), "val": _describe_records(data.val)},
+        "data": {"train": describe_records(data.train), "val": describe_records(data.val)},
         "tokenizer": config.data.tokenizer or config.model.init_from or "bytes",
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
@@ -112,7 +114,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _describe_records(records: Records) -> dict[str, Any]:
+def describe_records(records: Records) -> dict[str, Any]:
     """How many conversations, and a hash: equal for equal ones in one order, as often each."""
     digest = blake2b(records.fingerprints.astype("<u8").tobytes(), digest_size=16)
     for share in records.shares:

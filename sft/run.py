@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -19,7 +20,7 @@ from data.errors import DataError
 from data.shared_stream import SharedStream
 from data.sources.base import PreparedData
 from sft.build import Trainee, build_trainee, check_initial_weights, kernel_path
-from sft.checkpoint import DESCRIPTION_DIR, CheckpointWriter
+from sft.checkpoint import DESCRIPTION_DIR, CheckpointWriter, load_training
 from sft.checks import Derived
 from sft.config import RunConfig
 from sft.collectives import said_once
@@ -31,14 +32,18 @@ from sft.files import write_json
 from sft.flops import TrainingFlops
 from sft.loggers.base import Metrics
 from sft.loggers.run_log import RunLog
-from sft.loop import Loop, Progress
+from sft.loop import Loop
 from sft.metrics import Histograms, Speed, Yardstick, device_peak
 from sft.header import header
+from sft.identity import identity, refuse_changes
 from sft.launch import ALONE, Place
 from sft.parallel import parallel_layout, process_group
+from sft.progress import Progress
 from sft.publish import write_description
 from sft.record import claim_run_dir, describe_run
+from sft.resume import Start, find_start, keep_record
 from sft.step import StepRunner
+from sft.stopping import Stop
 from sft.summary import samples_json, summary_json, summary_rows
 from sft.validate import validate
 
@@ -74,24 +79,30 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
         device = stack.enter_context(process_group(place, config.train.threads))
         exchange = exchange_of_all(place)
         config = replace(config, run_dir=exchange.gather(config.run_dir)[0])
+        console = RunConsole(log_every=config.train.log_every, silent=not place.leads)
+        say = partial(_say, console)
         kernels, why = together(exchange, partial(kernel_path, config))
-        together(exchange, partial(check_initial_weights, config))
+        start = by_rank_0(exchange, partial(find_start, config, say))
+        if start.checkpoint is None:
+            together(exchange, partial(check_initial_weights, config))
         data = together(exchange, partial(_prepare, config))
         named = f"{kernels.value} ({why})"
-        by_rank_0(exchange, partial(_open_run_dir, config, derived, data, named, started_at, place))
         feed = Feed.of(config, derived, exchange)
-        console = RunConsole(log_every=config.train.log_every, silent=not place.leads)
+        about = together(exchange, partial(_same_run, config, derived, data, feed, start, say))
+        record = describe_run(config, named, data, started_at, place)
+        by_rank_0(exchange, partial(_open_run_dir, config, derived, record, start))
         log = stack.enter_context(
             RunLog(
                 config.run_dir,
                 config.logger,
-                lambda line: console.say(escape(line)),
+                say,
                 writes=place.leads,
+                resumed_at=start.steps if start.in_place else None,
             )
         )
         plan = feed.plan(data.train)
         # Its workers are forked before the model takes memory.
-        stream = stack.enter_context(feed.training_stream(data.train))
+        stream = stack.enter_context(feed.training_stream(data.train, start.position))
         log.open_mirrors()
         stack.enter_context(parallel_layout(config.parallel, config.seed))
         trainee = build_trainee(
@@ -99,21 +110,31 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
             tokenizer_vocab_size=derived.tokenizer.vocab_size,
             kernels=kernels,
             steps=plan.steps,
+            initial_weights=start.checkpoint is None,
         )
+        progress = Progress(
+            speed=Speed(skip_steps=config.train.speed_skip_steps),
+            histograms=Histograms(config.packing.capacity),
+        )
+        if start.checkpoint is not None:
+            load_training(
+                start.checkpoint, trainee.chunks, trainee.optimizer, trainee.scheduler
+            )
+            progress.restore(start.state["progress"])
         yardstick = Yardstick(
             flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size, config.lora),
             peak_flops_per_s=device_peak(device, trainee.chunks[0], place.world_size),
             started=started,
         )
+        stop = Stop(config.train.stop_after_seconds, started)
+        if config.train.save_every is not None:
+            stack.enter_context(stop.listening())
         loop = _build_loop(
-            config, derived, feed, data, trainee, plan.steps, device, yardstick, log, console
-        )
-        console.header(header(config, derived, data, trainee, plan, named, place))
-        progress = Progress(
-            speed=Speed(skip_steps=config.train.speed_skip_steps),
-            histograms=Histograms(config.packing.capacity),
-        )
-        console.start(plan.steps)
+            config, derived, feed, data, trainee, plan.steps, device, yardstick, log, console,
+            stop, about,
+        )  # fmt: skip
+        console.header(header(config, derived, data, trainee, plan, named, place, start))
+        console.start(plan.steps, done=progress.steps)
         stack.callback(console.stop)
         write_samples = partial(_write_samples, config, data, progress, stream, place)
         try:
@@ -139,18 +160,45 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
     return RunResult(run_dir=config.run_dir, final_val_loss=final, summary=summary)
 
 
-def _open_run_dir(
+def _say(console: RunConsole, line: str) -> None:
+    console.say(escape(line))
+
+
+def _same_run(
     config: RunConfig,
     derived: Derived,
     data: PreparedData,
-    kernels: str,
-    started_at: datetime.datetime,
-    place: Place,
+    feed: Feed,
+    start: Start,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """What the run is; refused where the checkpoint it begins with is of another."""
+    about = identity(config, derived, data.train, feed.encode)
+    if start.checkpoint is not None:
+        was = start.state["identity"]
+        allow = config.resume.allow
+        for difference in refuse_changes(
+            was, about, allow=allow, checkpoint=str(start.checkpoint)
+        ):
+            say(f"resume.allow: {difference}")
+    return about
+
+
+def _open_run_dir(
+    config: RunConfig, derived: Derived, record: dict[str, Any], start: Start
 ) -> None:
     """Take the directory and say in it what is run; only the first process does."""
-    claim_run_dir(config.run_dir)
-    record = describe_run(config, kernels, data, started_at, place)
-    _leave(config.run_dir / "run.json", record)
+    path = config.run_dir / "run.json"
+    if start.in_place:
+        keep_record(config.run_dir, config.run_dir, start.state)
+        before = json.loads(path.read_text(encoding="utf-8"))
+        went_on = {**record, "after_step": start.steps}
+        _leave(path, {**before, "resumed": [*before.get("resumed", []), went_on]})
+    else:
+        claim_run_dir(config.run_dir)
+        if start.checkpoint is not None:
+            record = {**record, "began_with": str(start.checkpoint)}
+        _leave(path, record)
     if config.train.save_every is not None:
         _describe_model(config, derived)
 
@@ -188,6 +236,8 @@ def _build_loop(
     yardstick: Yardstick,
     log: Callable[[Metrics], None],
     console: RunConsole,
+    stop: Stop,
+    about: Mapping[str, Any],
 ) -> Loop:
     runner = StepRunner(
         chunks=trainee.chunks,
@@ -211,6 +261,8 @@ def _build_loop(
             exchange=feed.exchange,
         ),
         validate=partial(validate, runner, feed, data.val) if len(data.val) else None,
+        stop=stop,
+        identity=about,
         yardstick=yardstick,
         log=log,
         console=console,

@@ -119,6 +119,12 @@ class TrainSettings:
         return seconds
 
 
+# What decides which rows come next and what is learned of them.
+RESUME_NAMES = (
+    "data", "tokenizer", "packing", "packer", "batch", "seed", "model", "lora", "loss",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResumeSettings:
     """The ``resume`` section; ``resume=auto`` on the command line is ``resume.source=auto``.
@@ -127,8 +133,7 @@ class ResumeSettings:
         source: ``never``: start anew, in a directory that holds no run; ``auto``: go on from the
             newest whole checkpoint in ``run_dir``, or start anew where there is none; else a
             checkpoint, or a run whose newest one is taken.
-        allow: what may differ from the run that left the checkpoint: names of
-            :data:`sft.identity.NAMES`.
+        allow: what may differ from the run that left the checkpoint, of :data:`RESUME_NAMES`.
     """
 
     source: str = "never"
@@ -137,6 +142,17 @@ class ResumeSettings:
     def __post_init__(self) -> None:
         if not self.source:
             raise ValueError("source=: must be never, auto, or the path of a run or checkpoint")
+        for name in self.allow:
+            if name not in RESUME_NAMES:
+                raise ValueError(
+                    f"allow=[{','.join(self.allow)}]: {name} is not among what can differ: "
+                    f"{', '.join(RESUME_NAMES)}"
+                )
+        if self.allow and self.source == "never":
+            raise ValueError(
+                f"allow=[{','.join(self.allow)}]: nothing is gone on with; use resume=auto or "
+                "resume=PATH, or remove it"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import torch
 
 from data.accounting import Accounting
 from data.exchange import Exchange
-from sft.loop import Progress
+from sft.progress import Progress
 from sft.metrics import Yardstick, peak_memory_bytes
 
 

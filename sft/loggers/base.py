@@ -40,6 +40,15 @@ class MetricLogger(ABC):
     def open(self, run_dir: Path) -> MetricSink:
         """Start logging one run, in its first process only; ``run_dir`` has its ``run.json``."""
 
+    def go_on(self, run_dir: Path, step: int) -> MetricSink:
+        """Log on after a run was resumed; by default as if it began.
+
+        Args:
+            run_dir: in which it was logged before.
+            step: the last one that counts; those after it come again.
+        """
+        return self.open(run_dir)
+
 
 def by_event(metrics: Metrics) -> dict[str, Scalar]:
     """A record with each value named after its event; without what is not known.

@@ -23,15 +23,23 @@ class JsonlLogger(MetricLogger):
         Raises:
             TrainingError: it cannot be written; also of the sink's methods.
         """
-        return _JsonlSink(run_dir / "metrics.jsonl")
+        return _JsonlSink(run_dir / "metrics.jsonl", "x")
+
+    def go_on(self, run_dir: Path, step: int) -> MetricSink:
+        """Append to the file, which has been cut back to ``step``.
+
+        Raises:
+            TrainingError: it cannot be written; also of the sink's methods.
+        """
+        return _JsonlSink(run_dir / "metrics.jsonl", "a")
 
 
 class _JsonlSink:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: str) -> None:
         self._path = path
         self._lost = False
         with self._writing():
-            self._file = path.open("x", encoding="utf-8", buffering=1)
+            self._file = path.open(mode, encoding="utf-8", buffering=1)
 
     def log(self, metrics: Metrics) -> None:
         with self._writing():

@@ -29,6 +29,7 @@ class RunLog:
         say: Callable[[str], None],
         *,
         writes: bool = True,
+        resumed_at: int | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -38,11 +39,13 @@ class RunLog:
             say: shows a person a line.
             writes: whether this process does; of several only the first, in the others this does
                 nothing.
+            resumed_at: the step after which the run goes on; None: it begins.
         """
         self._run_dir = run_dir
         self._loggers = dict(loggers)
         self._say = say
         self._writes = writes
+        self._resumed_at = resumed_at
         self._record: MetricSink | None = None
         self._mirrors: dict[str, MetricSink] = {}
         self._summary: Mapping[str, Any] | None = None
@@ -56,7 +59,7 @@ class RunLog:
         given = [n for n, found in self._loggers.items() if isinstance(found, JsonlLogger)]
         record = self._loggers.pop(given[0]) if given else JsonlLogger()
         if self._writes:
-            self._record = record.open(self._run_dir)
+            self._record = self._opened(record)
         return self
 
     def open_mirrors(self) -> None:
@@ -69,9 +72,14 @@ class RunLog:
             return
         for name, logger in self._loggers.items():
             try:
-                self._mirrors[name] = logger.open(self._run_dir)
+                self._mirrors[name] = self._opened(logger)
             except Exception as error:
                 self._give_up(name, error)
+
+    def _opened(self, logger: MetricLogger) -> MetricSink:
+        if self._resumed_at is None:
+            return logger.open(self._run_dir)
+        return logger.go_on(self._run_dir, self._resumed_at)
 
     def __call__(self, metrics: Metrics) -> None:
         """Log one record.

@@ -24,6 +24,17 @@ class TensorBoardLogger(MetricLogger):
         Raises:
             ModuleNotFoundError: TensorBoard is not installed.
         """
+        return self._sink(run_dir, None)
+
+    def go_on(self, run_dir: Path, step: int) -> MetricSink:
+        """Start another event file, in which TensorBoard reads that steps after ``step`` are void.
+
+        Raises:
+            ModuleNotFoundError: TensorBoard is not installed.
+        """
+        return self._sink(run_dir, step + 1)
+
+    def _sink(self, run_dir: Path, purge_step: int | None) -> MetricSink:
         try:
             # Only now: it takes a second, and is not installed everywhere.
             from torch.utils.tensorboard import SummaryWriter, summary
@@ -32,7 +43,8 @@ class TensorBoardLogger(MetricLogger):
                 f"the package {error.name} is missing: pip install 'stowage[tensorboard]'"
             ) from error
         run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-        writer = SummaryWriter(str(run_dir / "tensorboard"), flush_secs=10)
+        where = str(run_dir / "tensorboard")
+        writer = SummaryWriter(where, flush_secs=10, purge_step=purge_step)
         return _TensorBoardSink(writer, summary.hparams, run)
 
 
