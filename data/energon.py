@@ -221,8 +221,7 @@ class ConversationStream[Item: (Sample, Pack)]:
             world_size: how many share them; window ``j`` is read by process ``j % world_size``.
             first_window: those before it are not read.
         """
-        limit = BadLimit(max_bad_fraction, -(-order.epoch_size // world_size))
-        self._intake = Intake(limit)
+        self._intake = Intake(BadLimit(max_bad_fraction, -(-order.epoch_size // world_size)))
         self._loader = None
         self._windows: Iterator[Window] = iter(())
         first = first_window + (rank - first_window) % world_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from data.accounting import BadLimit
 from data.chat import ConversationEncoder
 from data.energon import ConversationStream
-from data.errors import DataError
 from data.exchange import Alone, Exchange
 from data.jsonl import Records
 from data.packing.batch import Pack, StepBatch
@@ -79,7 +78,7 @@ class Feed:
     derived: Derived
     layout: Layout
     encode: ConversationEncoder
-    exchange: Exchange = Alone()
+    exchange: Exchange = field(default_factory=Alone)
     replicas: tuple[int, ...] = (0,)
 
     @classmethod
@@ -249,30 +248,11 @@ class Feed:
             rows=len(records), window_size=SAMPLES_PER_WINDOW, epochs=1, shuffle=False, seed=0
         )
         lengths = np.zeros(len(records), dtype=np.int64)
-        fault = None
-        with ConversationStream[Any](
-            records,
-            self.encode,
-            order,
-            max_bad_fraction=self.config.data.max_bad_fraction,
-            num_workers=self._workers,
-            rank=self.exchange.rank,
-            world_size=self.exchange.size,
-        ) as samples:
-            try:
-                for sample in samples:
-                    lengths[row_of[sample.source_id]] = len(sample)
-            except DataError as error:
-                # Raised here, it would leave the other processes waiting.
-                fault = str(error)
-        parts = self.exchange.gather((lengths if fault is None else None, fault))
-        for _, reason in parts:
-            if reason is not None:
-                raise DataError(reason)
-        total: npt.NDArray[np.int64] = np.sum([part for part, _ in parts], axis=0)
-        if not total.any():
-            raise DataError(f"none of the {len(records):,} conversations can be used")
-        return total
+        with self._stream(records, order, self._workers, packs=False) as stream:
+            for arrival in stream:
+                if arrival.owner == self.exchange.rank:
+                    lengths[row_of[stream.take(arrival).source_id]] = len(arrival)
+        return sum(self.exchange.gather(lengths), start=np.zeros_like(lengths))
 
     def _stream(
         self,
@@ -280,13 +260,15 @@ class Feed:
         order: WindowOrder,
         num_workers: int,
         start: StreamPosition | None = None,
+        *,
+        packs: bool = True,
     ) -> SharedStream:
         limit = self.config.data.max_bad_fraction
         own: ConversationStream[Any] = ConversationStream(
             records,
             self.encode,
             order,
-            pack_with=self.layout if self.loader_packs else None,
+            pack_with=self.layout if packs and self.loader_packs else None,
             num_workers=num_workers,
             rank=self.exchange.rank,
             world_size=self.exchange.size,
@@ -318,4 +300,3 @@ class Feed:
         budget = train.global_batch_tokens
         assert budget is not None
         return lambda items: up_to_tokens(items, budget, self.layout.pad_multiple)
-

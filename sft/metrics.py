@@ -133,24 +133,27 @@ class Speed:
     """Counts and seconds over the steps that are timed: all but the first few.
 
     Attributes:
-        skip_steps: first steps left out.
+        skip_steps: first steps left out, also of those after a resume: caches are cold again.
         total: over all steps.
         timed: over the timed steps.
         phase_seconds: over the timed steps, by phase.
+        timed_steps: how many are timed.
     """
 
     skip_steps: int
     total: Counts = field(default_factory=Counts)
     timed: Counts = field(default_factory=Counts)
     phase_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    steps: int = 0
+    timed_steps: int = 0
+    _since_start: int = 0
 
     def add(self, counts: Counts, timer: PhaseTimer) -> None:
         """Take one step."""
-        self.steps += 1
+        self._since_start += 1
         self.total += counts
-        if self.steps <= self.skip_steps:
+        if self._since_start <= self.skip_steps:
             return
+        self.timed_steps += 1
         self.timed += counts
         for name, seconds in timer.seconds.items():
             self.phase_seconds[name] += seconds
@@ -158,7 +161,7 @@ class Speed:
     def to_state(self) -> dict[str, Any]:
         """As JSON, for a checkpoint."""
         return {
-            "steps": self.steps,
+            "timed_steps": self.timed_steps,
             "total": asdict(self.total),
             "timed": asdict(self.timed),
             "phase_seconds": dict(self.phase_seconds),
@@ -166,14 +169,9 @@ class Speed:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`to_state` gave."""
-        self.steps = state["steps"]
+        self.timed_steps = state["timed_steps"]
         self.total, self.timed = Counts(**state["total"]), Counts(**state["timed"])
         self.phase_seconds = dict(state["phase_seconds"])
-
-    @property
-    def timed_steps(self) -> int:
-        """How many steps are timed."""
-        return max(0, self.steps - self.skip_steps)
 
     @property
     def timed_seconds(self) -> float:

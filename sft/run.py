@@ -97,7 +97,7 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
                 config.logger,
                 say,
                 writes=place.leads,
-                resumed_at=start.steps if start.in_place else None,
+                resumed_at=start.steps if start.in_place or start.checkpoint else None,
             )
         )
         plan = feed.plan(data.train)
@@ -198,6 +198,7 @@ def _open_run_dir(
         claim_run_dir(config.run_dir)
         if start.checkpoint is not None:
             record = {**record, "began_with": str(start.checkpoint)}
+            keep_record(start.checkpoint.parent.parent, config.run_dir, start.state)
         _leave(path, record)
     if config.train.save_every is not None:
         _describe_model(config, derived)

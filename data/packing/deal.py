@@ -101,7 +101,7 @@ def deal(items: Sequence[Item], layout: Layout, replicas: int) -> Deal:
     missing = -len(portions) % replicas
     portions += [_portion((), items, layout, shape)] * missing
     if replicas == 1:
-        dealt = (tuple(portions),)
+        dealt: tuple[tuple[Portion, ...], ...] = (tuple(portions),)
     else:
         which = level([p.cost for p in portions], replicas)
         dealt = tuple(tuple(portions[i] for i in mine) for mine in which.tolist())
@@ -120,9 +120,7 @@ def _bins(items: Sequence[Item], layout: Layout) -> list[list[int]]:
     return layout.bins([n for item in items for n in item.lengths])
 
 
-def _shape(
-    items: Sequence[Item], bins: Sequence[Sequence[int]], layout: Layout
-) -> tuple[int, int]:
+def _shape(items: Sequence[Item], bins: Sequence[Sequence[int]], layout: Layout) -> tuple[int, int]:
     """Lines and width that hold every microbatch."""
     if layout.mode is PackingMode.LOADER:
         return 1, layout.capacity
