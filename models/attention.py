@@ -93,9 +93,7 @@ class SegmentAttention(MegatronModule):  # type: ignore[misc]
         else:
             lengths = segment_lengths(params)
             query, key, value = (x.unsqueeze(1) for x in (query, key, value))
-        out = attend_shared_segments(
-            query, key, value, lengths, self.softmax_scale, self.cp_group
-        )
+        out = attend_shared_segments(query, key, value, lengths, self.softmax_scale, self.cp_group)
         return out.flatten(2) if params is None else out.flatten(1)
 
 

@@ -115,7 +115,7 @@ def attend_shared_segments(
     bounds = torch.tensor([0, *(extent for _, extent in lengths)]).cumsum(0)
     order = row_order(bounds, size).to(query.device)
     both = gather_row(torch.cat((key, value), dim=-1), group).index_select(0, order)
-    key, value = both.split((key.shape[-1], value.shape[-1]), dim=-1)
+    key, value = torch.split(both, [key.shape[-1], value.shape[-1]], dim=-1)
     chunks = [extent // (2 * size) for _, extent in lengths for _ in range(2)]
     queries = iter(torch.split(query, chunks))
     extents = [extent for _, extent in lengths]

@@ -1,4 +1,4 @@
-"""A row or rectangle through the model, to its losses. The only file that knows ``PackedSeqParams``.
+"""A row or rectangle through the model, to its losses; the one place for ``PackedSeqParams``.
 
 Whatever the layout, every rank is given the whole row; what of it is this rank's is decided here.
 """
@@ -124,7 +124,7 @@ def _my_part(
     count = loss_positions.numel()
     if size == 1:
         return _Part(tokens, labels, position_ids, padding, loss_positions, None, count)
-    lines, width = tokens.shape
+    width = tokens.shape[1]
     if packing is None:
         bounds = torch.tensor([0, width], device=tokens.device)
     else:

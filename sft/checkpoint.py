@@ -88,9 +88,7 @@ class CheckpointWriter:
             if exchange.rank == 0:
                 keeping.abandon(partial)
             raise
-        share = together(
-            exchange, lambda: keeping.checksums(partial, exchange.rank, exchange.size)
-        )
+        share = together(exchange, lambda: keeping.checksums(partial, exchange.rank, exchange.size))
         shares = exchange.gather(share)
         return by_rank_0(exchange, lambda: self._published(partial, step, shares, best))
 
@@ -134,9 +132,7 @@ def load_weights(checkpoint: Path, chunks: Sequence[Any]) -> None:
         assert not unexpected and all(_is_extra(n) for n in missing), (missing, unexpected)
 
 
-def load_training(
-    checkpoint: Path, chunks: Sequence[Any], optimizer: Any, scheduler: Any
-) -> None:
+def load_training(checkpoint: Path, chunks: Sequence[Any], optimizer: Any, scheduler: Any) -> None:
     """Weights, optimizer, schedule and random numbers of a checkpoint; every rank calls this.
 
     Args:
@@ -152,9 +148,7 @@ def load_training(
         load_weights(checkpoint, chunks)
         load_training_state(checkpoint / _TRAINING, chunks, optimizer, scheduler)
     except DamagedCheckpoint as error:
-        raise TrainingError(
-            f"{error}; {_ANOTHER}, as resume={checkpoint.parent}/step-N"
-        ) from error
+        raise TrainingError(f"{error}; {_ANOTHER}, as resume={checkpoint.parent}/step-N") from error
 
 
 def find_checkpoint(where: Path) -> Path:

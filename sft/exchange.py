@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -108,7 +108,7 @@ def by_rank_0[T](exchange: Exchange, work: Callable[[], T]) -> T:
     done, fault = exchange.gather((done, fault))[0]
     if fault is not None:
         raise _alike(fault, exchange.rank)
-    return done  # type: ignore[return-value]
+    return cast(T, done)
 
 
 def together[T](exchange: Exchange, work: Callable[[], T]) -> T:
@@ -131,7 +131,7 @@ def together[T](exchange: Exchange, work: Callable[[], T]) -> T:
     first = next((rank for rank, found in enumerate(faults) if found is not None), None)
     if first is not None:
         raise _alike(faults[first] if fault is None else fault, exchange.rank)
-    return done  # type: ignore[return-value]
+    return cast(T, done)
 
 
 def _alike(error: Exception, rank: int) -> Exception:
@@ -154,6 +154,6 @@ def lost_ranks_end_the_run(place: Place) -> Iterator[None]:
         if place.alone or not any(sign in text.lower() for sign in _LOST):
             raise
         raise LostRankError(
-            f"another process of the run has ended, or cannot be reached any more ({text[:160]}). Why is in the output of the one that "
-            "ended first"
+            "another process of the run has ended, or cannot be reached any more "
+            f"({text[:160]}). Why is in the output of the one that ended first"
         ) from error

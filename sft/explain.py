@@ -105,7 +105,7 @@ def _explain_unknown(key: str, words: Iterable[str]) -> str | None:
         section = section.rpartition(".")[0]
     siblings = OmegaConf.select(tree, section) if section else tree
     inside = ", ".join(sorted(str(name) for name in siblings if name != "_target_"))
-    guess = closest(key, [*keys, *filter(_is_group, os.listdir(CONF_DIR))])
+    guess = closest(key, [*keys, *filter(is_group, os.listdir(CONF_DIR))])
     hint = f" Did you mean {guess}?" if guess else ""
     where = f"in {section}" if section else "at the top level"
     return f"{_word(key, words)}: there is no such key.{hint} Keys {where}: {inside}"
@@ -117,6 +117,7 @@ def _word(key: str, words: Iterable[str]) -> str:
 
 
 def is_group(name: str) -> bool:
+    """Whether a key stands for a choice of options, as ``packer`` does."""
     return bool(re.fullmatch(r"\w+(/\w+)*", name)) and (Path(CONF_DIR) / name).is_dir()
 
 

@@ -7,7 +7,9 @@ processes it runs may change freely.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -76,6 +78,8 @@ def _probe(records: Records, encode: ConversationEncoder) -> str:
     Names tell little: a tokenizer's directory moves, and its template is edited in place.
     """
     digest = blake2b(digest_size=16)
+    # Whole, whatever the capacity: that is compared by itself.
+    encode = replace(encode, capacity=sys.maxsize)
     for row in range(min(_PROBES, len(records))):
         try:
             outcome = encode(records.read(row), records.source_id(row))
@@ -120,7 +124,9 @@ def refuse_changes(
 def _differences(was: Any, now: Any, name: str) -> list[str]:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = [*was, *(key for key in now if key not in was)]
-        return [t for key in keys for t in _differences(was.get(key), now.get(key), _joined(name, key))]
+        return [
+            t for key in keys for t in _differences(was.get(key), now.get(key), _joined(name, key))
+        ]
     return [] if was == now else [f"{name} was {_shown(was)} and is {_shown(now)}"]
 
 
@@ -128,6 +134,8 @@ def _differences(was: Any, now: Any, name: str) -> list[str]:
 _SPOKEN = {
     "data.fingerprint": "the content of the training conversations",
     "data.conversations": "the number of training conversations",
+    "packer._target_": "packer",
+    "model._target_": "model",
     "tokenizer.name": "data.tokenizer",
     "tokenizer.loss_on": "data.loss_on",
     "tokenizer.probe": "what the tokenizer and its template make of the conversations",
@@ -140,4 +148,6 @@ def _joined(name: str, key: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return str(value).rpartition(".")[2] if isinstance(value, str) else str(value)

@@ -162,7 +162,9 @@ def _checked(place: Place, rank: str, size: str, local_rank: str, local_size: st
         (local_rank, place.local_rank, local_size, place.local_world_size),
     ):
         if value >= most:
-            raise ConfigError(f"{name}={value}: must be below {of}={most}; torchrun and srun set both")
+            raise ConfigError(
+                f"{name}={value}: must be below {of}={most}; torchrun and srun set both"
+            )
     if place.local_world_size > place.world_size:
         raise ConfigError(
             f"{local_size}={place.local_world_size}: must be at most {size}={place.world_size}; "

@@ -58,9 +58,7 @@ class Loop:
     log: Callable[[Metrics], None]
     console: RunConsole
 
-    def train(
-        self, stream: SharedStream, steps: Iterator[Step], progress: Progress
-    ) -> Progress:
+    def train(self, stream: SharedStream, steps: Iterator[Step], progress: Progress) -> Progress:
         """Train until the steps are done.
 
         Args:
@@ -166,10 +164,12 @@ class Loop:
         if grad_norm is not None and not math.isfinite(grad_norm):
             mine = [i for m in microbatches for i in m.source_ids]
             ids = list(dict.fromkeys(i for part in gathered(mine) for i in part))
-            raise said_once(TrainingError(
-                f"step {step}: the gradient norm is {grad_norm}; the step trained on "
-                f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
-            ))
+            raise said_once(
+                TrainingError(
+                    f"step {step}: the gradient norm is {grad_norm}; the step trained on "
+                    f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
+                )
+            )
         progress.steps = step
         progress.last_loss = loss.value
         progress.speed.add(counts, timer)

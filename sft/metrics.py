@@ -279,9 +279,7 @@ class Yardstick:
         }
 
 
-def device_peak(
-    device: torch.device, model: torch.nn.Module, devices: int = 1
-) -> float | None:
+def device_peak(device: torch.device, model: torch.nn.Module, devices: int = 1) -> float | None:
     """The peak FLOP/s of devices at the precision of the model's weights; None if unknown.
 
     Args:

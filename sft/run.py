@@ -22,21 +22,21 @@ from data.sources.base import PreparedData
 from sft.build import Trainee, build_trainee, check_initial_weights, kernel_path
 from sft.checkpoint import DESCRIPTION_DIR, CheckpointWriter, load_training
 from sft.checks import Derived
-from sft.config import RunConfig
 from sft.collectives import said_once
+from sft.config import RunConfig
 from sft.console import RunConsole
 from sft.errors import ConfigError, TrainingError
 from sft.exchange import by_rank_0, exchange_of_all, lost_ranks_end_the_run, together
 from sft.feed import Feed
 from sft.files import write_json
 from sft.flops import TrainingFlops
+from sft.header import header
+from sft.identity import identity, refuse_changes
+from sft.launch import ALONE, Place
 from sft.loggers.base import Metrics
 from sft.loggers.run_log import RunLog
 from sft.loop import Loop
 from sft.metrics import Histograms, Speed, Yardstick, device_peak
-from sft.header import header
-from sft.identity import identity, refuse_changes
-from sft.launch import ALONE, Place
 from sft.parallel import parallel_layout, process_group
 from sft.progress import Progress
 from sft.publish import write_description
@@ -117,9 +117,7 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
             histograms=Histograms(config.packing.capacity),
         )
         if start.checkpoint is not None:
-            load_training(
-                start.checkpoint, trainee.chunks, trainee.optimizer, trainee.scheduler
-            )
+            load_training(start.checkpoint, trainee.chunks, trainee.optimizer, trainee.scheduler)
             progress.restore(start.state["progress"])
         yardstick = Yardstick(
             flops=TrainingFlops.of(config.model, derived.tokenizer.vocab_size, config.lora),
@@ -177,9 +175,7 @@ def _same_run(
     if start.checkpoint is not None:
         was = start.state["identity"]
         allow = config.resume.allow
-        for difference in refuse_changes(
-            was, about, allow=allow, checkpoint=str(start.checkpoint)
-        ):
+        for difference in refuse_changes(was, about, allow=allow, checkpoint=str(start.checkpoint)):
             say(f"resume.allow: {difference}")
     return about
 

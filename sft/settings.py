@@ -103,14 +103,17 @@ class TrainSettings:
             }
         )
 
-
     @property
     def stop_after_seconds(self) -> int | None:
         """``stop_after`` in seconds."""
         if self.stop_after is None:
             return None
         match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", self.stop_after)
-        seconds = sum(int(n) * s for n, s in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+        seconds = (
+            sum(int(n) * s for n, s in zip(match.groups(), (3600, 60, 1), strict=True))
+            if match
+            else 0
+        )
         if not seconds:
             raise ValueError(
                 f"stop_after={self.stop_after}: must be a time above 0 as 'HH:MM:SS', in quotes "

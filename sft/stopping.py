@@ -35,7 +35,6 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Take note of signals; a second one of a kind does what it did before."""
-
         own = os.getpid()
 
         def note(number: int, _frame: FrameType | None) -> None:

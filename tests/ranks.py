@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import tempfile
 import time
 import traceback
@@ -37,8 +38,9 @@ def on_ranks(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
     with tempfile.TemporaryDirectory() as directory:
+        port = _free_port()
         processes = [
-            context.Process(target=_rank, args=(rank, world_size, directory, work, args))
+            context.Process(target=_rank, args=(rank, world_size, port, directory, work, args))
             for rank in range(world_size)
         ]
         for process in processes:
@@ -60,19 +62,29 @@ def on_ranks(
         if failures or any(p.exitcode for p in processes):
             codes = [p.exitcode for p in processes]
             pytest.fail(f"exit codes {codes}, stuck {stuck}\n" + "\n".join(failures))
-        return [torch.load(Path(directory) / f"{r}.pt", weights_only=False) for r in range(world_size)]
+        files = [Path(directory) / f"{rank}.pt" for rank in range(world_size)]
+        return [torch.load(file, weights_only=False) for file in files]
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def _rank(
-    rank: int, world_size: int, directory: str, work: Callable[..., Any], args: tuple[Any, ...]
+    rank: int,
+    world_size: int,
+    port: int,
+    directory: str,
+    work: Callable[..., Any],
+    args: tuple[Any, ...],
 ) -> None:
     from sft.launch import Place
 
     torch.set_num_threads(1)
-    os.environ["STOWAGE_TEST_STORE"] = str(Path(directory) / "store")
-    place = Place(
-        rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size
-    )
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    place = Place(rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size)
     try:
         torch.save(work(place, *args), Path(directory) / f"{rank}.pt")
     except BaseException:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from models.gpt import KernelPath, build_gpt
-from models.losses import packed_seq_params
 from models.hf.load import load_weights
 from models.hf.shape import shape_of
+from models.losses import packed_seq_params
 from models.shapes import GPTShape
 
 
