@@ -202,7 +202,7 @@ def padding_rectangle(shape: tuple[int, int], *, pad_id: int = 0) -> Rectangle:
     return Rectangle(**_only_padding(*shape, pad_id))
 
 
-def silent[M: (Row, Rectangle)](like: M) -> M:
+def silent(like: Row | Rectangle) -> Row | Rectangle:
     """A microbatch of the same shape that counts for nothing."""
     return replace(
         like,

@@ -86,7 +86,7 @@ def gather_row(part: Tensor, group: Any) -> Tensor:
     Returns:
         ``[T, ...]``.
     """
-    gathered: Tensor = _GatherRow.apply(part, group)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _GatherRow.apply(part, group)
     return gathered
 
 

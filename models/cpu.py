@@ -133,4 +133,4 @@ def _keep_random_states() -> None:
     CudaRNGStatesTracker.add = add
     CudaRNGStatesTracker.fork = fork
     # It would be kept for a generator that never comes to be.
-    torch.cuda.manual_seed = lambda _seed: None
+    torch.cuda.manual_seed = lambda seed: None

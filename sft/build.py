@@ -152,11 +152,9 @@ def _share(chunk: Any, parameter: Tensor) -> int:
     if chunk.post_process and not chunk.pre_process and chunk.share_embeddings_and_output_weights:
         if parameter is chunk.output_layer.weight:
             return 0  # the first stage has it too
-    if not getattr(parameter, "allreduce", True):
-        return parameter.numel() * parallel_state.get_expert_model_parallel_world_size()
-    if getattr(parameter, "tensor_model_parallel", False):
-        return parameter.numel() * parallel_state.get_tensor_model_parallel_world_size()
-    return parameter.numel()
+    is_split = getattr(parameter, "tensor_model_parallel", False)
+    ranks: int = parallel_state.get_tensor_model_parallel_world_size() if is_split else 1
+    return parameter.numel() * ranks
 
 
 def _attach_adapters(chunks: Sequence[Any], config: RunConfig) -> None:

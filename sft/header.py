@@ -83,7 +83,6 @@ def _layout(parallel: ParallelSettings, place: Place) -> dict[str, str]:
         "tensor": parallel.tp,
         "pipeline": parallel.pp,
         "context": parallel.cp,
-        "expert": parallel.ep,
         "data": parallel.data_parallel(place.world_size),
     }
     sizes = ", ".join(f"{name} {size}" for name, size in names.items() if size > 1)

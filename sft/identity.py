@@ -108,7 +108,8 @@ def refuse_changes(
     Raises:
         ConfigError: naming what differs and may not.
     """
-    refused, allowed = [], []
+    refused: list[tuple[str, str]] = []
+    allowed: list[tuple[str, str]] = []
     for name in RESUME_NAMES:
         differences = _differences(was.get(name), now.get(name), name)
         (allowed if name in allow else refused).extend((name, text) for text in differences)

@@ -98,9 +98,6 @@ def parallel_layout(parallel: ParallelSettings, seed: int) -> Iterator[None]:
             parallel.virtual_stages if parallel.virtual_stages > 1 else None
         ),
         context_parallel_size=parallel.cp,
-        expert_model_parallel_size=parallel.ep,
-        # Tensor parallelism within an expert would need more collectives than gloo has.
-        expert_tensor_parallel_size=1,
     )
     try:
         replica = parallel_state.get_data_parallel_rank(with_context_parallel=True)

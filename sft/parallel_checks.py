@@ -19,7 +19,6 @@ def check_parallel(config: RunConfig, world_size: int) -> None:
     """
     _check_processes(config.parallel, world_size)
     _check_model(config)
-    _check_experts(config, world_size)
 
 
 def _check_processes(parallel: ParallelSettings, world_size: int) -> None:
@@ -60,29 +59,6 @@ def _check_model(config: RunConfig) -> None:
             f"parallel.pp={parallel.pp}{virtual if parallel.virtual_stages > 1 else ''}: "
             f"{stages} must divide model.num_layers={model.num_layers}; use "
             f"{_divisors(model.num_layers)} stages"
-        )
-
-
-def _check_experts(config: RunConfig, world_size: int) -> None:
-    parallel, experts = config.parallel, getattr(config.model, "num_experts", None)
-    if parallel.ep == 1:
-        return
-    if experts is None:
-        raise ConfigError(
-            f"parallel.ep={parallel.ep}: the model has no experts to share out "
-            "(model.num_experts=null); use parallel.ep=1, or model=tiny_moe"
-        )
-    if experts % parallel.ep:
-        raise ConfigError(
-            f"parallel.ep={parallel.ep}: must divide model.num_experts={experts}; use "
-            f"{_divisors(experts)}"
-        )
-    per_stage = world_size // parallel.pp
-    if per_stage % parallel.ep:
-        raise ConfigError(
-            f"parallel.ep={parallel.ep}: must divide the {per_stage} processes that "
-            f"{'each stage of the pipeline' if parallel.pp > 1 else 'the run'} has; use "
-            f"{_divisors(per_stage)}"
         )
 
 

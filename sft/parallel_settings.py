@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSettings:
-    """The ``parallel`` group. What ``tp``, ``pp`` and ``cp`` leave of the processes is data parallel.
+    """The ``parallel`` group. Processes beyond the product of its sizes are data parallel.
 
     Attributes:
         tp: tensor parallelism; processes that share each weight matrix.
@@ -16,8 +16,6 @@ class ParallelSettings:
         virtual_stages: parts of the layers on each process of a pipeline; more than 1 interleaves
             them, which shortens the wait at a step's ends.
         cp: context parallelism; processes that share each row.
-        ep: expert parallelism; processes that share the experts, among those that are not tensor
-            or pipeline parallel to each other.
         distributed_optimizer: each data-parallel process keeps its part of the optimizer's state.
     """
 
@@ -26,11 +24,10 @@ class ParallelSettings:
     pp: int = 1
     virtual_stages: int = 1
     cp: int = 1
-    ep: int = 1
     distributed_optimizer: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "virtual_stages", "cp", "ep"):
+        for name in ("tp", "pp", "virtual_stages", "cp"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
         if self.sp and self.tp == 1:
@@ -50,7 +47,7 @@ class ParallelSettings:
         return self.tp * self.pp * self.cp
 
     def data_parallel(self, world_size: int) -> int:
-        """How many times that is there; ``world_size`` must be a multiple of :attr:`model_ranks`."""
+        """How many times that is there; ``world_size`` is a multiple of :attr:`model_ranks`."""
         assert world_size % self.model_ranks == 0
         return world_size // self.model_ranks
 

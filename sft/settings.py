@@ -1,4 +1,4 @@
-"""The settings that are the engine's own: ``train``, ``loss``, ``eval`` and ``resume``. No torch here."""
+"""The engine's own settings: ``train``, ``loss``, ``eval`` and ``resume``. No torch here."""
 
 from __future__ import annotations
 
@@ -90,10 +90,11 @@ class TrainSettings:
             for name in ("keep_last", "stop_after"):
                 if (value := getattr(self, name)) is not None:
                     raise ValueError(
-                        f"{name}={value}: no checkpoint is saved with train.save_every=null; remove "
-                        "it, or use train.save_every=0"
+                        f"{name}={value}: no checkpoint is saved with train.save_every=null; "
+                        "remove it, or use train.save_every=0"
                     )
-        self.stop_after_seconds  # refuses what is no time
+        if self.stop_after is not None:
+            _seconds(self.stop_after)
         _one_of({"steps": self.steps, "epochs": self.epochs})
         _one_of(
             {
@@ -106,20 +107,7 @@ class TrainSettings:
     @property
     def stop_after_seconds(self) -> int | None:
         """``stop_after`` in seconds."""
-        if self.stop_after is None:
-            return None
-        match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", self.stop_after)
-        seconds = (
-            sum(int(n) * s for n, s in zip(match.groups(), (3600, 60, 1), strict=True))
-            if match
-            else 0
-        )
-        if not seconds:
-            raise ValueError(
-                f"stop_after={self.stop_after}: must be a time above 0 as 'HH:MM:SS', in quotes "
-                "where it is YAML"
-            )
-        return seconds
+        return None if self.stop_after is None else _seconds(self.stop_after)
 
 
 # What decides which rows come next and what is learned of them.
@@ -175,6 +163,15 @@ class EvalSettings:
     def __post_init__(self) -> None:
         if self.micro_batch_size is not None and self.micro_batch_size < 1:
             raise ValueError(f"micro_batch_size={self.micro_batch_size}: must be at least 1")
+
+
+def _seconds(text: str) -> int:
+    match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", text)
+    parts = [int(part) for part in match.groups()] if match else [0, 0, 0]
+    seconds = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    if not seconds:
+        raise ValueError(f"stop_after={text}: must be a time above 0 as 'HH:MM:SS', in quotes")
+    return seconds
 
 
 def _one_of(values: Mapping[str, int | None]) -> None:

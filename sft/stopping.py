@@ -38,7 +38,7 @@ class Stop:
         own = os.getpid()
 
         def note(number: int, _frame: FrameType | None) -> None:
-            signal.signal(number, before[number])
+            signal.signal(number, before[signal.Signals(number)])
             if os.getpid() == own:
                 self._signal = signal.Signals(number).name
             else:  # a process that was forked to load data

@@ -32,11 +32,10 @@ def refusal(world_size: int, *overrides: str) -> str:
         (1, ["parallel=tp2"], ["parallel.tp=2", "multiple of 2", "there is 1", "torchrun"]),
         (6, ["parallel=tp2_pp2"], ["parallel.tp=2 parallel.pp=2", "multiple of 4", "there are 6"]),
         (3, ["parallel.cp=3", "model.num_layers=4", "packing.capacity=4095"], ["capacity=4095"]),
-        (2, ["parallel=tp2", "model.num_query_groups=1"], ["num_query_groups=1", "use 1"]),
+        (2, ["parallel=tp2", "model.ffn_hidden_size=63"], ["ffn_hidden_size=63", "use 1, 3"]),
         (4, ["parallel.pp=4", "model.num_layers=6"], ["num_layers=6", "1, 2, 3 or 6 stages"]),
         (2, ["parallel.pp=2", "parallel.virtual_stages=4"], ["virtual_stages=4", "num_layers"]),
         (2, ["parallel=tp2", "model.vocab_multiple=1"], ["vocab_multiple=1", "vocab_multiple=2"]),
-        (2, ["parallel=ep2"], ["parallel.ep=2", "num_experts", "tiny_moe"]),
         (1, ["parallel.sp=true"], ["sp=true", "parallel.tp=2"]),
         (1, ["parallel.virtual_stages=2"], ["virtual_stages=2", "parallel.pp=2"]),
         (1, ["parallel.tp=0"], ["parallel.tp=0", "at least 1"]),
@@ -73,11 +72,6 @@ def test_every_layout_composes_and_pads_as_it_must(
 ) -> None:
     derived = check(config(f"parallel={name}"), Place(world_size=world_size))
     assert derived.pad_multiple == multiple
-
-
-def test_experts_are_shared_out() -> None:
-    check(config("parallel=ep2", "model=tiny_moe"), Place(world_size=2))
-    assert "parallel.ep=2" in refusal(3, "parallel=ep2", "model=tiny_moe")
 
 
 @pytest.mark.parametrize(
