@@ -41,14 +41,13 @@ def session() -> Iterator[None]:
 
 
 def base_model() -> Any:
-    torch.manual_seed(3)
-    return build_gpt(SHAPE, tokenizer_vocab_size=VOCAB, kernels=KernelPath.TORCH)
+    return build_gpt(SHAPE, tokenizer_vocab_size=VOCAB, kernels=KernelPath.TORCH, seed=3)
 
 
 def adapted_model(*, targets: list[str] | None = None, dropout: float = 0.0) -> Any:
     """A model whose adapters change what it computes: no B is 0."""
     model = base_model()
-    attach(model, LoRASettings(rank=RANK, alpha=ALPHA, targets=targets, dropout=dropout), seed=1)
+    attach([model], LoRASettings(rank=RANK, alpha=ALPHA, targets=targets, dropout=dropout), seed=1)
     generator = torch.Generator().manual_seed(8)
     for _, branch in branches(model):
         for adapter in branch.adapters.values():
@@ -117,7 +116,7 @@ def leaves(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
 def test_fresh_adapters_change_nothing() -> None:
     before = logits(base_model())
     model = base_model()
-    attach(model, LoRASettings(rank=RANK), seed=1)
+    attach([model], LoRASettings(rank=RANK), seed=1)
     assert torch.equal(logits(model), before)
 
 
@@ -148,7 +147,7 @@ def test_output_and_gradients_are_those_of_the_dense_product(targets: list[str])
 def test_only_adapters_are_trained(targets: list[str]) -> None:
     settings = LoRASettings(rank=RANK, targets=targets)
     model = base_model()
-    attach(model, settings, seed=1)
+    attach([model], settings, seed=1)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert sum(p.numel() for p in trained.values()) == settings.parameter_count(SHAPE)
     assert all(".lora." in name for name in trained)
@@ -258,7 +257,7 @@ def adapters_by_name(model: Any) -> dict[str, Tensor]:
 def test_what_A_starts_as() -> None:
     def fresh(seed: int, targets: list[str] | None = None) -> dict[str, Tensor]:
         model = base_model()
-        attach(model, LoRASettings(rank=16, targets=targets), seed=seed)
+        attach([model], LoRASettings(rank=16, targets=targets), seed=seed)
         return adapters_by_name(model)
 
     first = fresh(1)
@@ -276,7 +275,7 @@ def test_what_A_starts_as() -> None:
 def test_the_generators_of_the_run_are_left_alone() -> None:
     model = base_model()
     before = torch.get_rng_state()
-    attach(model, LoRASettings(rank=RANK), seed=1)
+    attach([model], LoRASettings(rank=RANK), seed=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -285,7 +284,7 @@ def test_tied_embeddings_are_frozen_once() -> None:
 
     shape = replace(SHAPE, tie_embeddings=True)
     model = build_gpt(shape, tokenizer_vocab_size=VOCAB, kernels=KernelPath.TORCH)
-    attach(model, LoRASettings(rank=RANK), seed=1)
+    attach([model], LoRASettings(rank=RANK), seed=1)
     assert not model.shared_embedding_or_output_weight().requires_grad
     logits(model).sum().backward()
     assert model.embedding.word_embeddings.weight.grad is None
@@ -295,7 +294,7 @@ def test_a_layout_that_cuts_a_key_head_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(parallel_state, "get_tensor_model_parallel_world_size", lambda: 4)
     model = SimpleNamespace(config=SimpleNamespace(num_query_groups=2))
     with pytest.raises(ValueError) as caught:
-        attach(model, LoRASettings(rank=3))
+        attach([model], LoRASettings(rank=3))
     assert str(caught.value) == (
         "rank=3: LoRA needs whole key and value heads on every tensor-parallel rank, and 2 cannot "
         "be shared out over 4; use a number of ranks that divides it, or lora=none"

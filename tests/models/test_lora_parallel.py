@@ -94,16 +94,16 @@ def give_values(model: Any) -> None:
 def a_step(directory: Path) -> dict[str, Any]:
     """Loss, gradients, their norm, and the adapters after an optimizer step; then merged."""
     torch.manual_seed(3)
-    gpt = build_parallel(parallel_state.get_tensor_model_parallel_world_size())
-    attach(gpt, SETTINGS, seed=1)
+    gpt = build_gpt(SHAPE, tokenizer_vocab_size=262, kernels=KernelPath.TORCH, seed=3)
+    attach([gpt], SETTINGS, seed=1)
     give_values(gpt)
     gpt.config.finalize_model_grads_func = finalize_model_grads
     model = DistributedDataParallel(gpt.config, DistributedDataParallelConfig(), gpt)
-    optimizer = AdamW(lr=0.01).build(model)
+    optimizer = AdamW(lr=0.01).build([model])
     directory.mkdir(exist_ok=True)
     dist_checkpointing.save(gpt.sharded_state_dict(), str(directory))
     runner = StepRunner(
-        model=model,
+        chunks=[model],
         device=torch.device("cpu"),
         average=LossAverage.TOKEN,
         real_boundaries=True,
@@ -137,30 +137,11 @@ def a_step(directory: Path) -> dict[str, Any]:
     }
 
 
-def build_parallel(ranks: int) -> Any:
-    """The model under tensor parallelism, which no setting asks for yet."""
-    import models.gpt as gpt
-
-    plain = gpt.transformer_config
-
-    def split(shape: GPTShape) -> Any:
-        config = plain(shape)
-        config.tensor_model_parallel_size = ranks
-        return config
-
-    gpt.transformer_config = split
-    try:
-        return build_gpt(SHAPE, tokenizer_vocab_size=262, kernels=KernelPath.TORCH)
-    finally:
-        gpt.transformer_config = plain
-
-
 def a_sequence_parallel_layer(ranks: int) -> dict[str, Any]:
     """A feed-forward whose input and output are split by position: output and gradients."""
     torch.manual_seed(5)
-    config = transformer_config(SHAPE)
-    config.tensor_model_parallel_size = ranks
-    config.sequence_parallel = ranks > 1
+    config = transformer_config(SHAPE, sequence_parallel=ranks > 1)
+    config.perform_initialization = True
     submodules = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     mlp = MLP(config, submodules, tp_group=parallel_state.get_tensor_model_parallel_group())
     no_attention = SimpleNamespace(linear_qkv=None, linear_proj=None)
@@ -168,7 +149,7 @@ def a_sequence_parallel_layer(ranks: int) -> dict[str, Any]:
     model = SimpleNamespace(
         config=config, parameters=mlp.parameters, decoder=SimpleNamespace(layers=layers)
     )
-    attach(model, LoRASettings(rank=3, targets=["mlp"]), seed=1)
+    attach([model], LoRASettings(rank=3, targets=["mlp"]), seed=1)
     give_values(model)
     generator = torch.Generator().manual_seed(6)
     x, weigh = (torch.randn(SEQUENCE, 1, 32, generator=generator) for _ in range(2))
@@ -295,7 +276,7 @@ def test_a_checkpoint_of_two_processes_loads_in_one(
 ) -> None:
     with parallel_session(seed=9, threads=1):
         gpt = build_gpt(SHAPE, tokenizer_vocab_size=262, kernels=KernelPath.TORCH)
-        attach(gpt, SETTINGS, seed=2)
+        attach([gpt], SETTINGS, seed=2)
         before = {name: p.detach().clone() for name, p in gpt.named_parameters()}
         one, two = (loaded_weights(gpt, directory / f"weights{ranks}") for ranks in (1, 2))
     norms = {name for name in before if "norm" in name}  # all start as ones

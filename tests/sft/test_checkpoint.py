@@ -68,16 +68,16 @@ def test_what_a_checkpoint_says(
     export(tmp_path / "moved", tmp_path / "out")
     weights = tmp_path / "moved" / "weights"
     (weights / "__0_0.distcp").unlink()
-    with pytest.raises(ConfigError, match=r"moved: its weights are missing or damaged \(FileNot"):
+    with pytest.raises(ConfigError, match=r"moved: its weights are missing or damaged \(cannot be"):
         export(tmp_path / "moved", tmp_path / "again")
     (weights / "metadata.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"moved: its weights are missing or damaged \(Expect"):
+    with pytest.raises(ConfigError, match=r"moved: its weights are missing or damaged \(cannot be"):
         export(tmp_path / "moved", tmp_path / "again")
     (tmp_path / "moved" / "hf" / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"hf/config\.json: cannot be read \(No such file"):
         export(tmp_path / "moved", tmp_path / "again")
-    (tmp_path / "moved" / "checkpoint.json").write_text('{"format": 2}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="has format 2, and this version reads 1"):
+    (tmp_path / "moved" / "checkpoint.json").write_text('{"format": 3}', encoding="utf-8")
+    with pytest.raises(ConfigError, match="has format 3, and this version reads 1 and 2"):
         export(tmp_path / "moved", tmp_path / "again")
     (tmp_path / "moved" / "checkpoint.json").write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"checkpoint\.json: cannot be read"):

@@ -44,14 +44,15 @@ class Model:
     ) -> tuple[float, Tensor]:
         """Loss and the whole gradient of one step, as the optimizer would get it."""
         runner = StepRunner(
-            model=self.runner.model,
+            chunks=self.runner.chunks,
             device=self.runner.device,
             average=average,
             real_boundaries=real,
         )
-        runner.model.zero_grad_buffer()
+        (model,) = runner.chunks
+        model.zero_grad_buffer()
         loss = runner.forward_backward(microbatches)
-        grads = [p.main_grad.flatten() for p in runner.model.parameters()]
+        grads = [p.main_grad.flatten() for p in model.parameters()]
         return loss.value, torch.cat(grads).clone()
 
 
@@ -72,12 +73,12 @@ def model() -> Iterator[Model]:
         context_length=CAPACITY,
     )
     with parallel_session(seed=7, threads=None) as device:
-        gpt = build_gpt(shape, tokenizer_vocab_size=262, kernels=KernelPath.TORCH)
+        gpt = build_gpt(shape, tokenizer_vocab_size=262, kernels=KernelPath.TORCH, seed=7)
         gpt.config.finalize_model_grads_func = finalize_model_grads
         wrapped = DistributedDataParallel(gpt.config, DistributedDataParallelConfig(), gpt)
         yield Model(
             StepRunner(
-                model=wrapped, device=device, average=LossAverage.TOKEN, real_boundaries=True
+                chunks=[wrapped], device=device, average=LossAverage.TOKEN, real_boundaries=True
             )
         )
 
@@ -175,7 +176,7 @@ def losses_by_sample(model: Model, row: Row) -> dict[str, Tensor]:
     positions = loss_weights(row, LossAverage.TOKEN).positions
     with torch.no_grad():
         losses = token_losses(
-            model.runner.model,
+            model.runner.chunks[0],
             tokens=row.tokens,
             labels=row.labels,
             position_ids=row.position_ids,

@@ -40,7 +40,7 @@ def model() -> Iterator[Any]:
             tokenizer_vocab_size=derived.tokenizer.vocab_size,
             kernels=KernelPath.TORCH,
             steps=1,
-        ).model
+        ).chunks[0]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def feed_of(*settings: str) -> Feed:
 def validation(model: Any, records: Records, *settings: str) -> Validation:
     feed = feed_of(*settings)
     runner = StepRunner(
-        model=model,
+        chunks=[model],
         device=torch.device("cpu"),
         average=feed.config.loss.average,
         real_boundaries=feed.config.packing.real_boundaries,
@@ -127,7 +127,8 @@ def test_whatever_else_training_is_told(
 def microbatches(records: Records, *settings: str) -> list[list[Microbatch]]:
     feed = evaluation_feed(feed_of(*settings))
     with feed.validation_stream(records) as stream:
-        return [to_microbatches(batch, feed.layout) for batch in feed.step_batches(stream)]
+        batches = [feed.batch(stream, step, feed.deal(step)) for step in feed.steps(stream)]
+    return [to_microbatches(batch, feed.layout) for batch in batches]
 
 
 @pytest.mark.parametrize("training", ["none", "trainer", "loader"])

@@ -97,7 +97,7 @@ def trainee() -> Iterator[Trainee]:
 
 def runner_of(trainee: Trainee) -> StepRunner:
     return StepRunner(
-        model=trainee.model,
+        chunks=trainee.chunks,
         device=torch.device("cpu"),
         average=LossAverage.TOKEN,
         real_boundaries=True,
@@ -106,12 +106,12 @@ def runner_of(trainee: Trainee) -> StepRunner:
 
 def backward(trainee: Trainee, microbatches: Sequence[Microbatch]) -> tuple[float, Tensor]:
     """The loss of a step, and its gradient by every adapter as the optimizer would get it."""
-    trainee.model.zero_grad_buffer()
+    trainee.chunks[0].zero_grad_buffer()
     trainee.optimizer.zero_grad()
     loss = runner_of(trainee).forward_backward(microbatches)
     grads = [
         getattr(adapter, matrix).main_grad.flatten()
-        for _, branch in branches(trainee.model)
+        for _, branch in branches(trainee.chunks[0])
         for adapter in branch.adapters.values()
         for matrix in "AB"
     ]
@@ -128,7 +128,7 @@ def step(trainee: Trainee, microbatches: Sequence[Microbatch]) -> tuple[float, f
 
 def test_training_changes_the_adapters_alone(trainee: Trainee) -> None:
     rows = [build_row([make_sample(n, seed=n) for n in (40, 25)])]
-    parameters = dict(trainee.model.named_parameters())
+    parameters = dict(trainee.chunks[0].named_parameters())
     before = {name: p.detach().clone() for name, p in parameters.items()}
     losses = [step(trainee, rows)[0] for _ in range(20)]
     assert losses[-1] < losses[0] - 0.1
@@ -138,14 +138,16 @@ def test_training_changes_the_adapters_alone(trainee: Trainee) -> None:
 
 def test_the_optimizer_holds_adapters_alone(trainee: Trainee) -> None:
     step(trainee, [build_row([make_sample(30)])])
-    adapters = {id(p) for n, p in trainee.model.named_parameters() if ".lora." in n}
+    adapters = {id(p) for n, p in trainee.chunks[0].named_parameters() if ".lora." in n}
     held = [p for group in trainee.optimizer.param_groups for p in group["params"]]
     # In fp32 the optimizer steps the model's own parameters.
     assert {id(p) for p in held} == adapters and len(held) == len(adapters) == 2 * 2 * 7
     states = trainee.optimizer.optimizer.state
     moments = sum(s[m].numel() for s in states.values() for m in ("exp_avg", "exp_avg_sq"))
     assert moments == 2 * trainee.parameters
-    assert sum(b.grad_data.numel() for b in trainee.model.buffers) < 1.1 * trainee.parameters + 64
+    assert (
+        sum(b.grad_data.numel() for b in trainee.chunks[0].buffers) < 1.1 * trainee.parameters + 64
+    )
 
 
 def test_the_norm_is_that_of_the_adapters_gradients(trainee: Trainee) -> None:

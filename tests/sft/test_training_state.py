@@ -68,7 +68,7 @@ class Training:
     def __init__(self, layout: Layout) -> None:
         gpt = build_gpt(SHAPE, tokenizer_vocab_size=262, kernels=KernelPath.TORCH)
         if layout.low_rank:
-            lora.attach(gpt, LoRASettings(rank=2, alpha=4.0, dropout=0.2), seed=1)
+            lora.attach([gpt], LoRASettings(rank=2, alpha=4.0, dropout=0.2), seed=1)
         if layout.bf16:
             gpt.bfloat16()
         config = DistributedDataParallelConfig(
@@ -81,7 +81,7 @@ class Training:
             )
             self.optimizer = get_megatron_optimizer(settings, [self.model])
         else:
-            self.optimizer = AdamW(lr=LR, weight_decay=0.1).build(self.model)
+            self.optimizer = AdamW(lr=LR, weight_decay=0.1).build([self.model])
         self.schedule = Cosine().build(self.optimizer, peak_lr=LR, weight_decay=0.1, steps=9)
 
     def step(self, number: int) -> float:

@@ -20,7 +20,7 @@ def loaded(directory: Path, *, vocab_multiple: int = 1) -> tuple[Any, GPTShape]:
     shape = replace(shape_of(str(directory)), vocab_multiple=vocab_multiple)
     assert shape.vocab_size is not None
     gpt = build_gpt(shape, tokenizer_vocab_size=shape.vocab_size, kernels=KernelPath.TORCH)
-    load_weights(gpt, shape)
+    load_weights([gpt], shape)
     return gpt.eval(), shape
 
 

@@ -61,8 +61,8 @@ def adapted(base: Path, settings: LoRASettings) -> tuple[Any, GPTShape]:
     """Our model of the base's weights, with adapters of which no B is 0."""
     shape = HuggingFaceModel(init_from=str(base)).resolve()
     model = build_gpt(shape, tokenizer_vocab_size=VOCAB, kernels=KernelPath.TORCH)
-    load_weights(model, shape)
-    attach(model, settings, seed=1)
+    load_weights([model], shape)
+    attach([model], settings, seed=1)
     generator = torch.Generator().manual_seed(8)
     for _, branch in branches(model):
         for adapter in branch.adapters.values():

@@ -153,7 +153,7 @@ class EngineNames:
     """A model under the names that Transformer Engine's layers give its norms."""
 
     def __init__(self, gpt: Any) -> None:
-        self.gpt = gpt
+        self.gpt, self.decoder = gpt, gpt.decoder
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         for name, parameter in self.gpt.named_parameters():
@@ -170,7 +170,7 @@ def test_the_names_of_transformer_engine_s_layers(tmp_path: Path) -> None:
     shape = shape_of(str(tmp_path))
     with parallel_session(0, None):
         gpt = build_gpt(shape, tokenizer_vocab_size=tiny.VOCAB, kernels=KernelPath.TORCH).eval()
-        load_weights(EngineNames(gpt), shape)
+        load_weights([EngineNames(gpt)], shape)
         ours = logits_alone(gpt, tokens)
         written = dict(tensors_of(EngineNames(gpt), shape, tiny.VOCAB))
     assert (ours - tiny.logits_of(model, tokens)).abs().max() < 1e-5
