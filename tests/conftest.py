@@ -23,6 +23,19 @@ from data.tokenizers import load_tokenizer
 CONF_DIR = str(Path(__file__).resolve().parent.parent / "conf")
 
 
+# Smaller than ``model=tiny``, and nothing that takes time.
+SMALL_MODEL = [
+    "model.num_layers=2",
+    "model.hidden_size=32",
+    "model.ffn_hidden_size=64",
+    "model.num_attention_heads=2",
+    "model.num_query_groups=1",
+    "train.eval_every=0",
+    "train.save_every=null",
+    "data.num_workers=0",
+]
+
+
 @pytest.fixture(scope="session")
 def chitchat_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The converted conversations, made once for all tests."""
@@ -86,16 +99,6 @@ def run_app(tmp_path: Path, chitchat_dir: Path) -> Iterator[Callable[..., Any]]:
     from sft.config import resolve
     from sft.run import run
 
-    small = [
-        "model.num_layers=2",
-        "model.hidden_size=32",
-        "model.ffn_hidden_size=64",
-        "model.num_attention_heads=2",
-        "model.num_query_groups=1",
-        "train.eval_every=0",
-        "train.save_every=null",
-        "data.num_workers=0",
-    ]
     count = 0
 
     def go(*overrides: str) -> Any:
@@ -104,7 +107,9 @@ def run_app(tmp_path: Path, chitchat_dir: Path) -> Iterator[Callable[..., Any]]:
         if not any(o.startswith("data=") for o in overrides):
             overrides = (f"data.cache_dir={chitchat_dir}", *overrides)
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            tree = compose("config", [*small, f"run_dir={tmp_path / f'run{count}'}", *overrides])
+            tree = compose(
+                "config", [*SMALL_MODEL, f"run_dir={tmp_path / f'run{count}'}", *overrides]
+            )
         config = resolve(tree)
         return run(config, check(config))
 

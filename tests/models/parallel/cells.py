@@ -60,7 +60,7 @@ class Cell:
         low_rank: only adapters are trained.
     """
 
-    parallel: ParallelSettings = ParallelSettings()
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
     mode: PackingMode = PackingMode.TRAINER
     real: bool = True
     average: LossAverage = LossAverage.TOKEN
