@@ -16,11 +16,10 @@ def main() -> None:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    print(f"`python -m bench.invariance`, {datetime.date.today()}, commit {commit}; fp32, gloo\n")
-    print(
-        "| processes | layout, rows | loss | gradient norm | gradient | weights after | loss after |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    today = datetime.date.today()
+    print(f"`python -m bench.invariance`, {today}, commit {commit}; fp32, gloo\n")
+    titles = "processes", "layout, rows", "loss", "norm", "gradient", "weights after", "loss after"
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for world_size in LAYOUTS:
         for name, found in differences(world_size).items():
             values = (found.loss, found.norm, found.gradient, found.weights, found.loss_after)

@@ -31,7 +31,11 @@ def draw_weights(chunks: Sequence[Any], seed: int) -> None:
     for chunk in chunks:
         config = chunk.config
         for part in _parts(chunk.sharded_state_dict()):
-            if not isinstance(part.data, Tensor) or part.data.dim() < 2:
+            if not isinstance(part.data, Tensor):
+                continue
+            if part.key.endswith(".bias"):
+                part.data.zero_()
+            if part.data.dim() < 2:
                 continue
             std = config.init_method_std
             if part.key.endswith(_OUTPUT_LAYERS):

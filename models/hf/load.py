@@ -63,8 +63,6 @@ def load_weights(chunks: Sequence[Any], shape: GPTShape) -> None:
         )
         assert part.shape == parameter.shape, f"{weight.names[0]}: {part.shape}"
         parameter.copy_(part)
-        if _TIED in weight.names and _TIED_COPY in parameters:
-            parameters.pop(_TIED_COPY).copy_(part)
     assert not parameters, f"not in the table: {sorted(parameters)}"
 
 

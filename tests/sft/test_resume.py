@@ -196,7 +196,7 @@ def test_a_signal_saves_and_ends_the_run(
 
     stopped = tmp_path / "stopped"
     monkeypatch.setattr(Loop, "_step", step_and_signal)
-    with pytest.raises(RunStopped, match="SIGUSR1 after step 3 of 6.*resume=auto"):
+    with pytest.raises(RunStopped, match=r"SIGUSR1 after step 3 of 6.*resume=auto"):
         run_app(*BASE, f"run_dir={stopped}")
     monkeypatch.undo()
     assert (stopped / "checkpoints" / "latest").resolve().name == "step-3"

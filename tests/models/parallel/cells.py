@@ -189,7 +189,7 @@ def microbatches(place: Place, cell: Cell) -> list[Microbatch]:
     packs = [Pack.of(layout.loader_row([cell.samples[i] for i in b])) for b in bins]
     dealt = deal([Item(p.row.lengths, p.row.loss_tokens) for p in packs], layout, replicas)
     mine = [
-        packs[p.items[0]] if p.items else Pack.of(padding_row(CAPACITY))
+        packs[p.items[0]] if p.items else Pack.of(padding_row(CAPACITY, pad_id=layout.pad_id))
         for p in dealt.replicas[replica]
     ]
     return to_microbatches(StepBatch.from_packs(mine), layout)
@@ -205,6 +205,7 @@ def _step_batch(dealt: Deal, replica: int, samples: Sequence[Sample]) -> StepBat
 
 def _parts(chunks: Sequence[Any], values: dict[int, Tensor]) -> Iterator[Part]:
     """Values of parameters, by identity, with their places in the whole model."""
+    left = set(values)
     for chunk in chunks:
         for part in unwrapped(chunk).sharded_state_dict().values():
             value = values.get(id(part.data))
@@ -212,6 +213,7 @@ def _parts(chunks: Sequence[Any], values: dict[int, Tensor]) -> Iterator[Part]:
                 value = values.get(id(getattr(part.data, "_base", None)))
             if value is None:
                 continue
+            left -= {id(part.data), id(getattr(part.data, "_base", None))}
             if isinstance(part, ShardedTensorFactory):
                 built = part.build_fn(part.key, value, part.replica_id, part.flattened_range)
                 pieces = built.values() if isinstance(built, dict) else built
@@ -226,6 +228,7 @@ def _parts(chunks: Sequence[Any], values: dict[int, Tensor]) -> Iterator[Part]:
                     piece.prepend_axis_num,
                     piece.data.clone(),
                 )
+    assert not left, "a parameter is not in the sharded state"
 
 
 def whole(parts: Sequence[Part]) -> dict[str, Tensor]:
@@ -235,6 +238,9 @@ def whole(parts: Sequence[Part]) -> dict[str, Tensor]:
         tensor = found.setdefault(key, torch.full(shape, torch.nan))
         sizes = (1,) * axes + tuple(data.shape)
         at = tuple(slice(o, o + n) for o, n in zip(offset, sizes, strict=True))
+        had = tensor[at]
+        # What several processes hold, they hold alike.
+        assert had.isnan().any() or torch.allclose(had, data.reshape(sizes), 1e-5, 1e-7), key
         tensor[at] = data.reshape(sizes)
     assert all(not tensor.isnan().any() for tensor in found.values()), "a part is missing"
     return found
