@@ -116,7 +116,8 @@ def test_the_configuration_with_an_upstream_name_of_a_packer(train: Start, tmp_p
 PACKERS = "balanced_greedy_knapsack, bfd, concatenative, ffd, ffs, greedy_knapsack, mffd, tight"
 TRAIN_KEYS = (
     "epochs, eval_every, global_batch_real_tokens, global_batch_samples, global_batch_tokens, "
-    "log_every, micro_batch_size, save_every, speed_skip_steps, steps, threads"
+    "keep_last, log_every, micro_batch_size, save_every, speed_skip_steps, steps, stop_after, "
+    "threads"
 )
 STEPZ = (
     f"train.stepz=5: there is no such key. Did you mean train.steps? Keys in train: {TRAIN_KEYS}"
@@ -166,7 +167,9 @@ def test_a_directory_that_holds_a_run_is_left_as_it_is(train: Start, tmp_path: P
         (run_dir / name).write_text(text, encoding="utf-8")
     for word in (f"run_dir={run_dir}", f'++run_dir="{run_dir}"'):
         assert_refused(
-            train(word), f"{word}: already holds a run; choose another directory or remove it"
+            train(word),
+            f"{word}: already holds a run; choose another directory or remove it"
+            ", or use resume=auto to go on with it",
         )
     left = [path for path in run_dir.rglob("*") if path.is_file()]
     assert {str(p.relative_to(run_dir)): p.read_text(encoding="utf-8") for p in left} == files
@@ -228,7 +231,7 @@ def test_options_from_a_directory_of_ones_own(train: Start, tmp_path: Path) -> N
     [
         (["packr=ffd"], "packr=ffd: there is no such key. Did you mean packer? Keys at the top "
          "level: attention, data, eval, logger, lora, loss, model, optimizer, packer, packing, "
-         "run_dir, schedule, seed, train"),
+         "parallel, resume, run_dir, schedule, seed, train"),
         (["experimnt=demo"], "experimnt=demo: there is no such key. Did you mean experiment? "),
         (["optimzer.lr=1"], "optimzer.lr=1: there is no such key. Did you mean optimizer.lr? "),
         (["~train.stepz"], "~train.stepz: there is no such key. Did you mean train.steps? "),

@@ -20,6 +20,7 @@ from data.packing.settings import PackingMode
 from sft.checks import Derived, check
 from sft.config import Attention, RunConfig, resolve
 from sft.errors import ConfigError
+from sft.launch import Place
 from sft.settings import LossAverage
 from sft.wording import closest
 from tests.conftest import CONF_DIR
@@ -75,7 +76,9 @@ def test_every_option_composes_resolves_and_fits(group: str, option: str, tmp_pa
     for key in OmegaConf.missing_keys(tree):
         OmegaConf.update(tree, key, write(tmp_path, SMOLLM2) if published else "given")
     config = resolve(tree)
-    assert check(config).pad_multiple == 1
+    place = Place(world_size=config.parallel.model_ranks)
+    multiple = 4 if config.parallel.cp > 1 else 1 + config.parallel.sp
+    assert check(config, place).pad_multiple == multiple
     if group in ("model", "data", "packer", "optimizer", "schedule") and not published:
         settings = getattr(config, group)
         assert tree[group]["_target_"] == f"{type(settings).__module__}.{type(settings).__name__}"
@@ -141,12 +144,13 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
     ("override", "told"),
     [
         ("+seeed=3", "seeed=3: there is no such key. Did you mean seed? Keys at the top level: "
-         "attention, data, eval, logger, lora, loss, model, optimizer, packer, packing, run_dir, "
+         "attention, data, eval, logger, lora, loss, model, optimizer, packer, packing, parallel, "
+         "resume, run_dir, "
          "schedule, seed, train"),
         ("++train.stepz=3", "train.stepz=3: there is no such key. Did you mean train.steps? Keys "
          "in train: epochs, eval_every, global_batch_real_tokens, global_batch_samples, "
-         "global_batch_tokens, log_every, micro_batch_size, save_every, speed_skip_steps, steps, "
-         "threads"),
+         "global_batch_tokens, keep_last, log_every, micro_batch_size, save_every, "
+         "speed_skip_steps, steps, stop_after, threads"),
         ("+train.stepz=null", "train.stepz=null: there is no such key. Did you mean train.steps?"),
         ("+packer.max_samples=2", "packer.max_samples=2: there is no such key. Did you mean "
          "packer.max_samples_per_bin? Keys in packer: bins_multiple, max_samples_per_bin, min_"
@@ -154,7 +158,7 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
         ("+packer._partial_=true", "packer._partial_=true: there is no such key. Keys in packer: "),
         ("+optimizer.LR=1", "optimizer.LR=1: there is no such key. Did you mean optimizer.lr?"),
         ("+packing.capacty=9", "packing.capacty=9: there is no such key. Did you mean "
-         "packing.capacity? Keys in packing: buffer_size, capacity, kernel_boundaries, mode, "),
+         "packing.capacity? Keys in packing: buffer_size, capacity, kernel_boundaries, level_window, mode, "),
         ("+logger.jsonl.filenam=a", "logger.jsonl.filenam=a: there is no such key. Keys in "
          "logger.jsonl: none"),
         ("+trian.steps=3", "trian={steps: 3}: there is no such key. Did you mean train?"),

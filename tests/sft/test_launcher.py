@@ -244,7 +244,7 @@ def test_a_directory_that_holds_a_sweep_is_left_as_it_is(sweep: Sweep) -> None:
     assert again.code == 2
     assert again.err == (
         f"stowage: hydra.sweep.dir={first.directory}: already holds a sweep or a run; choose "
-        "another directory or remove it\n"
+        "another directory or remove it, or use resume=auto to go on with it\n"
     )
     assert {p: p.read_bytes() for p in first.directory.rglob("*") if p.is_file()} == before
 

@@ -39,7 +39,7 @@ def refusal(world_size: int, *overrides: str) -> str:
         (1, ["parallel.sp=true"], ["sp=true", "parallel.tp=2"]),
         (1, ["parallel.virtual_stages=2"], ["virtual_stages=2", "parallel.pp=2"]),
         (1, ["parallel.tp=0"], ["parallel.tp=0", "at least 1"]),
-        (1, ["parallel.dp=2"], ["parallel.dp"]),
+        (1, ["+parallel.dp=2"], ["parallel.dp=2: there is no such key", "Keys in parallel: cp"]),
         (2, ["parallel=cp2", "packing.pad_multiple=6"], ["pad_multiple=6", "multiple of 4", "8"]),
         (2, ["parallel=cp2", "packing.capacity=4094"], ["capacity=4094", "4092 or 4096"]),
     ],

@@ -25,7 +25,10 @@ def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
     claim_run_dir(run_dir)
     assert [path.name for path in run_dir.iterdir()] == ["run.json"]
     (run_dir / "run.json").write_text("mine", encoding="utf-8")
-    told = f"run_dir={run_dir}: already holds a run; choose another directory or remove it"
+    told = (
+        f"run_dir={run_dir}: already holds a run; choose another directory or remove it, or use "
+        "resume=auto to go on with it"
+    )
     with pytest.raises(ConfigError, match=f"^{re.escape(told)}$"):
         claim_run_dir(run_dir)
     assert (run_dir / "run.json").read_text(encoding="utf-8") == "mine"
