@@ -158,7 +158,8 @@ def test_named_models_have_the_published_number_of_parameters(model: str, parame
         ("+packer._partial_=true", "packer._partial_=true: there is no such key. Keys in packer: "),
         ("+optimizer.LR=1", "optimizer.LR=1: there is no such key. Did you mean optimizer.lr?"),
         ("+packing.capacty=9", "packing.capacty=9: there is no such key. Did you mean "
-         "packing.capacity? Keys in packing: buffer_size, capacity, kernel_boundaries, level_window, mode, "),
+         "packing.capacity? Keys in packing: buffer_size, capacity, kernel_boundaries, "
+         "level_window, mode, "),
         ("+logger.jsonl.filenam=a", "logger.jsonl.filenam=a: there is no such key. Keys in "
          "logger.jsonl: none"),
         ("+trian.steps=3", "trian={steps: 3}: there is no such key. Did you mean train?"),
