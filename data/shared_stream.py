@@ -161,6 +161,8 @@ class SharedStream:
             DataError: on every process alike: what one of them reads cannot be used.
         """
         for window in self._windows():
+            if window.refusal:  # also of a window that was counted before the start
+                raise DataError(window.refusal)
             if window.number >= self._counted:
                 self._intake.take(window)
                 self._counted = window.number + 1

@@ -152,6 +152,9 @@ class Feed:
         for chunk in in_groups_of(groups, self.config.packing.level_window or 1):
             after = place.past(chunk)
             steps = self._levelled(chunk, place.steps)
+            for arrival in (item for items in steps[:done] for item in items):
+                if arrival.owner == self.exchange.rank:
+                    stream.take(arrival)  # it was trained on before
             for number, items in enumerate(steps[done:], start=done + 1):
                 end = replace(place, steps_taken=number) if number < len(steps) else after
                 yield Step(items, stream.marked(end))
