@@ -125,7 +125,9 @@ def attend_shared_segments(
         chunk = extent // (2 * size)
         for start in (rank * chunk, (2 * size - 1 - rank) * chunk):
             outs.append(_attend_chunk(next(queries), k, v, start, real, scale))
-    return torch.cat(outs)
+    # A rank of nothing but padding has to take part in the backward of the gathering all the same:
+    # the others wait for it there.
+    return torch.cat(outs) + (query[:0].sum() + key[:0].sum() + value[:0].sum())
 
 
 def _attend_chunk(

@@ -54,7 +54,6 @@ def token_losses(
     position_ids: Tensor,
     loss_positions: Tensor,
     packing: PackedSeqParams | None,
-    padding: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy at the positions that count.
 
@@ -69,22 +68,19 @@ def token_losses(
         position_ids: int64 ``[b, s]``.
         loss_positions: int64 ``[k]``, indices into the flattened ``[b * s]``; may be empty.
         packing: the row's boundaries; None for a rectangle.
-        padding: bool ``[b, s]``, which positions hold no token; None: a model whose layers treat
-            all positions alike need not know.
 
     Returns:
         Of a pipeline's last stage float32 ``[k]``, connected to the model's graph even if ``k`` is
         0; under context parallelism 0 at positions that another rank has. Of other stages the
         activations ``[s, b, h]``.
     """
-    mine = _my_part(tokens, labels, position_ids, loss_positions, packing, padding)
+    mine = _my_part(tokens, labels, position_ids, loss_positions, packing)
     output: Tensor = model(
         mine.tokens,
         mine.position_ids,
         None,
         labels=mine.labels,
         packed_seq_params=packing,
-        padding_mask=mine.padding,
         output_processor=_losses_at_positions,
         output_processor_context=mine,
     )
@@ -97,7 +93,6 @@ class _Part:
 
     Attributes:
         tokens: int64 ``[b, s / size]``; labels and positions alike.
-        padding: bool ``[b, s / size]``, or None.
         loss_positions: int64 ``[k']``, into the flattened part.
         chosen: int64 ``[k']``, which of the ``k`` loss positions of the whole they are; None: all.
         losses: ``k``.
@@ -106,7 +101,6 @@ class _Part:
     tokens: Tensor
     labels: Tensor
     position_ids: Tensor
-    padding: Tensor | None
     loss_positions: Tensor
     chosen: Tensor | None
     losses: int
@@ -118,12 +112,11 @@ def _my_part(
     position_ids: Tensor,
     loss_positions: Tensor,
     packing: PackedSeqParams | None,
-    padding: Tensor | None,
 ) -> _Part:
     size = parallel_state.get_context_parallel_world_size()
     count = loss_positions.numel()
     if size == 1:
-        return _Part(tokens, labels, position_ids, padding, loss_positions, None, count)
+        return _Part(tokens, labels, position_ids, loss_positions, None, count)
     width = tokens.shape[1]
     if packing is None:
         bounds = torch.tensor([0, width], device=tokens.device)
@@ -139,7 +132,6 @@ def _my_part(
         tokens=tokens.index_select(1, columns),
         labels=labels.index_select(1, columns),
         position_ids=position_ids.index_select(1, columns),
-        padding=None if padding is None else padding.index_select(1, columns),
         loss_positions=(line * columns.numel() + place[column])[chosen],
         chosen=chosen,
         losses=count,

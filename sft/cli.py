@@ -41,7 +41,7 @@ BAD_CONFIG, FAILED, STOPPED, INTERRUPTED = 2, 1, 3, 130
 REFUSALS = (ConfigError, HydraException, OmegaConfBaseException, MarkedYAMLError)  # see explain
 
 # Only the first process of a run writes into its directory, Hydra's files included.
-_FOLLOWER = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none")
+_FOLLOWER = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
 
 _SECONDS_TO_SPEAK = 10
 
@@ -65,7 +65,7 @@ def launch(task: Task) -> None:
         _place = place_of_this_process()
         _refuse_early(sys.argv[1:])
         if not _place.leads:
-            sys.argv += _FOLLOWER
+            _add_overrides(sys.argv, _FOLLOWER)
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(_guarded(task))()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -79,6 +79,12 @@ def launch(task: Task) -> None:
         if _job_started:
             raise
         _exit_with(explain(error, sys.argv[1:]), BAD_CONFIG)
+
+
+def _add_overrides(words: list[str], more: Iterable[str]) -> None:
+    """Put overrides behind the last that is there: Hydra takes them only side by side."""
+    last = max((i for i, w in enumerate(words) if "=" in w and w[0] != "-"), default=len(words) - 1)
+    words[last + 1 : last + 1] = more
 
 
 def _guarded(task: Task) -> Task:

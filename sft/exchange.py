@@ -17,6 +17,7 @@ from data.errors import DataError
 from data.exchange import Alone, Exchange
 from sft.errors import ConfigError, TrainingError
 from sft.launch import Place
+from sft.parallel import TIMEOUT
 
 # How gloo, NCCL and torch's store say that the other side is gone.
 _LOST = (
@@ -24,13 +25,13 @@ _LOST = (
     "connection reset",
     "connection refused",
     "connection was likely closed",
+    "closed by peer",
+    "reset by peer",
     "broken pipe",
-    "socket",
+    "socket timeout",
     "timed out",
-    "remote process",
-    "peer",
-    "nccl",
-    "gloo",
+    "remote process exited",
+    "nccl communicator was aborted",
 )
 
 SHARED_ERRORS = (ConfigError, DataError, TrainingError)
@@ -89,7 +90,9 @@ class GroupExchange:
 
 def exchange_of_all(place: Place) -> Exchange:
     """The exchange of all processes of a run; their process group must be open."""
-    return Alone() if place.alone else GroupExchange(dist.new_group(backend="gloo"))
+    return (
+        Alone() if place.alone else GroupExchange(dist.new_group(backend="gloo", timeout=TIMEOUT))
+    )
 
 
 def by_rank_0[T](exchange: Exchange, work: Callable[[], T]) -> T:

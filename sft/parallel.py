@@ -19,7 +19,7 @@ from sft.parallel_settings import ParallelSettings
 
 # One process may fetch and convert a data set while the others wait. That one has died is noticed
 # at once, by its connections.
-_TIMEOUT = timedelta(hours=2)
+TIMEOUT = timedelta(hours=2)
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def _meet(place: Place, backend: str) -> None:
         return
     try:
         dist.init_process_group(
-            backend, rank=place.rank, world_size=place.world_size, timeout=_TIMEOUT
+            backend, rank=place.rank, world_size=place.world_size, timeout=TIMEOUT
         )
     except (dist.DistNetworkError, dist.DistStoreError) as error:
         line = next(iter(str(error).splitlines()), "")

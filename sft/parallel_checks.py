@@ -46,6 +46,12 @@ def _check_model(config: RunConfig) -> None:
                 f"parallel.tp={parallel.tp}: must divide model.{what}={value}; use "
                 f"{_divisors(value)}"
             )
+    tp, groups = parallel.tp, model.num_query_groups
+    if tp % groups and groups % tp:
+        raise ConfigError(
+            f"parallel.tp={tp}: must divide model.num_query_groups={groups} or be a multiple of "
+            f"it; use {_divisors(groups)}"
+        )
     if model.vocab_multiple % parallel.tp:
         raise ConfigError(
             f"parallel.tp={parallel.tp}: must divide model.vocab_multiple={model.vocab_multiple}, "

@@ -32,6 +32,11 @@ def refusal(world_size: int, *overrides: str) -> str:
         (1, ["parallel=tp2"], ["parallel.tp=2", "multiple of 2", "there is 1", "torchrun"]),
         (6, ["parallel=tp2_pp2"], ["parallel.tp=2 parallel.pp=2", "multiple of 4", "there are 6"]),
         (3, ["parallel.cp=3", "model.num_layers=4", "packing.capacity=4095"], ["capacity=4095"]),
+        (
+            2,
+            ["parallel=tp2", "model.num_attention_heads=6", "model.num_query_groups=3"],
+            ["num_query_groups=3 or be a multiple", "use 1 or 3"],
+        ),
         (2, ["parallel=tp2", "model.ffn_hidden_size=63"], ["ffn_hidden_size=63", "use 1, 3"]),
         (4, ["parallel.pp=4", "model.num_layers=6"], ["num_layers=6", "1, 2, 3 or 6 stages"]),
         (2, ["parallel.pp=2", "parallel.virtual_stages=4"], ["virtual_stages=4", "num_layers"]),

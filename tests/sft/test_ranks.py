@@ -21,10 +21,10 @@ from tests.conftest import SMALL_MODEL, read_metrics
 RunApp = Callable[..., Any]
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 5
+STEPS = 30
 BASE = (
     "packing.capacity=256", "train.global_batch_tokens=1024", f"train.steps={STEPS}",
-    "data.limit=300", "train.save_every=1", "train.eval_every=2",
+    "data.limit=300", "train.save_every=2", "train.eval_every=10",
 )  # fmt: skip
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def start(ranks: int, *words: str) -> list[subprocess.Popen[str]]:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
     return [
         subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *SMALL_MODEL, *words],
+            [sys.executable, str(ROOT / "train.py"), *words, *SMALL_MODEL],
             env={
                 **os.environ, **shared, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank),
             },

@@ -17,6 +17,7 @@ EIGHT_LAYERS = replace(SHAPE, num_layers=8)
 TIED = replace(SHAPE, tie_embeddings=True)
 QWEN = replace(SHAPE, qkv_bias=True, qk_norm=True)
 ONE_SAMPLE = (make_sample(50),)
+LITTLE = (make_sample(9),)  # some ranks of a row then have nothing but padding
 
 LAYOUTS: dict[int, dict[str, Layout]] = {
     2: {
@@ -58,12 +59,14 @@ SPECIAL: dict[int, dict[str, Cell]] = {
         "pp2 tied": Cell(parallel=Layout(pp=2), shape=TIED),
         "tp2+sp tied": Cell(parallel=Layout(tp=2, sp=True), shape=TIED),
         "tp2+sp qwen": Cell(parallel=Layout(tp=2, sp=True), shape=QWEN),
+        "cp2 little in a row": Cell(parallel=Layout(cp=2), samples=LITTLE, mode=LOADER),
         "cp2 padded boundaries": Cell(parallel=Layout(cp=2), real=False),
         "dp2 lora": Cell(low_rank=True),
         "tp2+sp lora": Cell(parallel=Layout(tp=2, sp=True), low_rank=True),
     },
     4: {
         "dp4 one sample": Cell(samples=ONE_SAMPLE),
+        "cp4 little in a row": Cell(parallel=Layout(cp=4), samples=LITTLE, mode=LOADER),
         "dp4 none": Cell(mode=NONE),
         "tp2 pp2 none": Cell(parallel=Layout(tp=2, pp=2), mode=NONE),
         "tp2 pp2 lora": Cell(parallel=Layout(tp=2, pp=2), low_rank=True),

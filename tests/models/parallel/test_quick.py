@@ -8,6 +8,7 @@ from data.packing.settings import PackingMode
 from sft.launch import ALONE
 from sft.parallel_settings import ParallelSettings
 from tests.models.parallel.cells import Cell, Difference, difference, measure
+from tests.models.parallel.matrix import LITTLE
 from tests.ranks import on_ranks
 
 LOADER, TRAINER = PackingMode.LOADER, PackingMode.TRAINER
@@ -18,6 +19,7 @@ CELLS = {
     "dp4 distributed optimizer": Cell(parallel=ParallelSettings(distributed_optimizer=True)),
     "tp2+sp pp2 trainer": Cell(parallel=ParallelSettings(tp=2, sp=True, pp=2)),
     "dp2 cp2 loader": Cell(parallel=ParallelSettings(cp=2), mode=LOADER),
+    "cp4 little in a row": Cell(parallel=ParallelSettings(cp=4), mode=LOADER, samples=LITTLE),
     "pp2 cp2 trainer": Cell(parallel=ParallelSettings(pp=2, cp=2)),
 }
 
