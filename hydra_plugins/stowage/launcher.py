@@ -17,9 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sft.cli import FAILED, exit_code_of, job_starts
-from sft.errors import ConfigError
 from sft.explain import CONF_DIR
-from sft.launch import place_of_this_process
 from sft.sweep.finish import JobFailed
 from sft.sweep.jobs import key_of
 from sft.sweep.names import differences, safe_name, safe_path, told_apart
@@ -47,17 +45,7 @@ class JobLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Called by Hydra before :meth:`launch`.
-
-        Raises:
-            ConfigError: this is one of several processes of a run, each of which would sweep.
-        """
-        place = place_of_this_process()
-        if not place.alone:
-            raise ConfigError(
-                f"-m: a sweep starts its runs itself, and here {place.world_size} processes are "
-                "one run; leave out torchrun, or leave out -m and give each key one value"
-            )
+        """Called by Hydra before :meth:`launch`."""
         self._context, self._task, self._config = hydra_context, task_function, config
 
     def compose(self, words: Sequence[str]) -> DictConfig:

@@ -244,7 +244,7 @@ def test_a_directory_that_holds_a_sweep_is_left_as_it_is(sweep: Sweep) -> None:
     assert again.code == 2
     assert again.err == (
         f"stowage: hydra.sweep.dir={first.directory}: already holds a sweep or a run; choose "
-        "another directory or remove it, or use resume=auto to go on with it\n"
+        "another directory or remove it\n"
     )
     assert {p: p.read_bytes() for p in first.directory.rglob("*") if p.is_file()} == before
 
@@ -295,7 +295,8 @@ def test_a_wrong_sweep_is_refused_whole(sweep: Sweep, words: list[str], told: st
 
 
 def test_a_sweep_is_not_started_by_many(sweep: Sweep) -> None:
-    done = sweep("seed=1,2", WORLD_SIZE="2")
+    meeting = {"LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    done = sweep("seed=1,2", WORLD_SIZE="2", RANK="0", **meeting)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("stowage: a sweep starts its jobs itself")
     assert not done.directory.exists()

@@ -112,4 +112,4 @@ def test_all_are_refused_and_one_says_so(tmp_path: Path) -> None:
 def test_a_sweep_of_several_processes_is_refused() -> None:
     outcomes = ended(start(2, "-m", "seed=1,2"))
     assert [code for code, _ in outcomes] == [2, 2]
-    assert outcomes[0][1].startswith("stowage: -m: a sweep starts its runs itself")
+    assert outcomes[0][1].startswith("stowage: a sweep starts its jobs itself")
