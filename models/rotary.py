@@ -9,6 +9,7 @@ from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEm
 from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 
+from models.context_parallel import zigzag_positions
 from models.shapes import GPTShape
 
 
@@ -62,10 +63,15 @@ class RowRotaryEmbedding(RotaryEmbedding):  # type: ignore[misc]
         return length
 
     def forward(self, max_seq_len: int, *args: Any, **kwargs: Any) -> Tensor:
-        """The angles, ``[T, 1, 1, d]`` for a packed row and ``[max_seq_len, 1, 1, d]`` without."""
-        table: Tensor = super().forward(max_seq_len, *args, **kwargs)
+        """The angles: ``[T, 1, 1, d]`` for a packed row, this rank's of ``max_seq_len`` without."""
+        # Without its own share of ranks, which pins memory where there is no device.
+        table: Tensor = super().forward(max_seq_len, *args, **kwargs | {"packed_seq": True})
         if self._boundaries is None:
-            return table
+            size = self.cp_group.size()
+            if size == 1:
+                return table
+            width = torch.tensor([0, max_seq_len], device=table.device)
+            return table.index_select(0, zigzag_positions(width, size, self.cp_group.rank()))
         return table.index_select(0, restarting_positions(self._boundaries))
 
 
