@@ -21,10 +21,10 @@ from megatron.energon import DefaultTaskEncoder, WorkerConfig, get_loader, state
 from megatron.energon.flavors.base_dataset import SavableDataset
 from megatron.energon.metadataset.loader_interface import LoadedDataset
 
-from data.accounting import Accounting, BadLimit
+from data.accounting import Accounting
 from data.chat import ConversationEncoder, Dropped
 from data.errors import DataError
-from data.intake import Intake, Window
+from data.intake import Window
 from data.jsonl import Records
 from data.packing.batch import Pack
 from data.packing.microbatches import Layout
@@ -188,11 +188,10 @@ class _ConversationEncoder(DefaultTaskEncoder[Any, Any, Any, Any]):  # type: ign
         return window
 
 
-class ConversationStream[Item: (Sample, Pack)]:
-    """Samples, or packs where the loader packs, in window order, with their accounting.
+class ConversationStream:
+    """One process's windows of samples, or of packs where the loader packs, with their accounting.
 
-    Iterate once, over items or :meth:`windows`; close it (or leave its ``with`` block) to end its
-    worker processes.
+    Go through :meth:`windows` once; close it to end its worker processes.
     """
 
     def __init__(
@@ -202,7 +201,6 @@ class ConversationStream[Item: (Sample, Pack)]:
         order: WindowOrder,
         *,
         pack_with: Layout | None = None,
-        max_bad_fraction: float | None = None,
         num_workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -215,13 +213,11 @@ class ConversationStream[Item: (Sample, Pack)]:
             encode: from raw line to sample.
             order: of the conversations.
             pack_with: the loader packs each window with this layout; None: it hands over samples.
-            max_bad_fraction: of the records that this process reads; see ``accounting.BadLimit``.
             num_workers: processes; 0 loads in this one.
             rank: of this process among those that share the windows.
             world_size: how many share them; window ``j`` is read by process ``j % world_size``.
             first_window: those before it are not read.
         """
-        self._intake = Intake(BadLimit(max_bad_fraction, -(-order.epoch_size // world_size)))
         self._loader = None
         self._windows: Iterator[Window] = iter(())
         first = first_window + (rank - first_window) % world_size
@@ -244,26 +240,6 @@ class ConversationStream[Item: (Sample, Pack)]:
         # The first window has to be tokenised whole before anything arrives.
         self._loader = get_loader(dataset, watchdog_timeout_seconds=600)
         self._windows = iter(self._loader)
-
-    @property
-    def accounting(self) -> Accounting:
-        """Of every conversation that has arrived so far, those not yet handed out too."""
-        return self._intake.accounting
-
-    @property
-    def rows(self) -> int:
-        """Packed rows that have arrived."""
-        return self._intake.rows
-
-    @property
-    def fewest_rows(self) -> int:
-        """A lower bound on the rows that the windows that have arrived need, by any packer."""
-        return self._intake.fewest_rows
-
-    def __iter__(self) -> Iterator[Item]:
-        for window in self.windows():
-            self._intake.take(window)
-            yield from window.items
 
     def windows(self) -> Iterator[Window]:
         """This process's windows as they arrive; nothing is counted or refused.
@@ -288,12 +264,6 @@ class ConversationStream[Item: (Sample, Pack)]:
             worker.join(timeout=5)
         self._windows = iter(())
         self._loader = None
-
-    def __enter__(self) -> ConversationStream[Item]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _reraise(error: Exception, _sample: Any, _sources: Any = None) -> None:

@@ -113,7 +113,7 @@ class SharedStream:
 
     def __init__(
         self,
-        local: ConversationStream[Any],
+        local: ConversationStream,
         exchange: Exchange,
         limit: BadLimit,
         start: StreamPosition | None = None,

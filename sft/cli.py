@@ -221,6 +221,6 @@ def _is_heard(place: Place, error: Exception | None) -> bool:
     """Whether a process is to say why it ends: what all meet alike, the first one says."""
     if place.leads:
         return True
-    # A setting is wrong for every process of a machine.
-    alike = isinstance(error, REFUSALS) and place.local_rank > 0
+    # Data is refused by all at once, and a setting is wrong for every process of a machine.
+    alike = isinstance(error, DataError) or (isinstance(error, REFUSALS) and place.local_rank > 0)
     return not alike and not getattr(error, "said_by_rank_0", False)

@@ -38,12 +38,6 @@ def gathered(mine: Any) -> list[Any]:
     return everyone
 
 
-def said_once[E: Exception](error: E) -> E:
-    """An error that every rank raises, marked where the first one's words are enough."""
-    error.said_by_rank_0 = dist.get_rank() > 0  # type: ignore[attr-defined]
-    return error
-
-
 def agreed_reason(mine: str | None) -> str | None:
     """A reason that some rank has, the same on all; None where none has one.
 

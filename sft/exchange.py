@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from data.errors import DataError
 from data.exchange import Alone, Exchange
-from sft.errors import ConfigError, TrainingError
+from sft.errors import ConfigError, TrainingError, said_by_first
 from sft.launch import Place
 from sft.parallel import TIMEOUT
 
@@ -110,7 +110,7 @@ def by_rank_0[T](exchange: Exchange, work: Callable[[], T]) -> T:
             fault = error
     done, fault = exchange.gather((done, fault))[0]
     if fault is not None:
-        raise _alike(fault, exchange.rank)
+        raise said_by_first(fault, exchange.rank)
     return cast(T, done)
 
 
@@ -133,14 +133,8 @@ def together[T](exchange: Exchange, work: Callable[[], T]) -> T:
     faults = exchange.gather(fault)
     first = next((rank for rank, found in enumerate(faults) if found is not None), None)
     if first is not None:
-        raise _alike(faults[first] if fault is None else fault, exchange.rank)
+        raise said_by_first(faults[first] if fault is None else fault, exchange.rank)
     return cast(T, done)
-
-
-def _alike(error: Exception, rank: int) -> Exception:
-    """Marked as one that the first process has too, which will say it."""
-    error.said_by_rank_0 = rank > 0  # type: ignore[attr-defined]
-    return error
 
 
 @contextmanager

@@ -267,7 +267,7 @@ class Feed:
         packs: bool = True,
     ) -> SharedStream:
         limit = self.config.data.max_bad_fraction
-        own: ConversationStream[Any] = ConversationStream(
+        own = ConversationStream(
             records,
             self.encode,
             order,

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sft.errors import TrainingError
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a file under a temporary name first: whoever reads it finds the old one or this one.
@@ -27,3 +29,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON in the same way; a number that JSON does not have is refused."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def leave(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a result; that it cannot be ends the run with a message, as of ``metrics.jsonl``."""
+    try:
+        write_json(path, content)
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written ({error.strerror or error})") from error

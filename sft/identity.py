@@ -21,7 +21,7 @@ from sft.checks import Derived
 from sft.config import RunConfig
 from sft.errors import ConfigError
 from sft.record import describe_records, plain
-from sft.settings import RESUME_NAMES
+from sft.settings import RESUME_ALLOW
 
 _PROBES = 16  # conversations that tell whether tokenizer and template are the same
 
@@ -29,7 +29,7 @@ _PROBES = 16  # conversations that tell whether tokenizer and template are the s
 def identity(
     config: RunConfig, derived: Derived, records: Records, encode: ConversationEncoder
 ) -> dict[str, Any]:
-    """What may not change, by the names of :data:`sft.settings.RESUME_NAMES`, as JSON.
+    """What may not change, by name, as JSON; some may, see ``sft.settings.RESUME_ALLOW``.
 
     Args:
         config: the run's.
@@ -106,20 +106,28 @@ def refuse_changes(
         What differs and may, a sentence each.
 
     Raises:
-        ConfigError: naming what differs and may not.
+        ConfigError: naming what differs and may not, or what the place in the data cannot bear.
     """
-    refused: list[tuple[str, str]] = []
-    allowed: list[tuple[str, str]] = []
-    for name in RESUME_NAMES:
-        differences = _differences(was.get(name), now.get(name), name)
-        (allowed if name in allow else refused).extend((name, text) for text in differences)
+    found = {
+        name: differences
+        for name in was
+        if (differences := _differences(was[name], now.get(name), name))
+    }
+    refused = [name for name in found if name not in allow]
     if refused:
-        names = sorted({name for name, _ in refused})
+        said = "; ".join(text for name in refused for text in found[name])
+        use = "Use the same"
+        if set(refused) <= set(RESUME_ALLOW):
+            use += f", or resume.allow=[{','.join(sorted(refused))}] to go on all the same"
+        raise ConfigError(f"{checkpoint}: is of a run with other settings: {said}. {use}")
+    packs = {"packing", "packer"} & set(found)
+    if packs and "loader" in (was["packing"]["mode"], now["packing"]["mode"]):
         raise ConfigError(
-            f"{checkpoint}: is of a run with other settings: {'; '.join(t for _, t in refused)}. "
-            f"Use the same, or resume.allow=[{','.join(names)}] to go on all the same"
+            f"resume.allow=[{','.join(sorted(packs))}]: where the loader packs, the place in the "
+            "data is one among the rows of a buffer, which other settings would fill otherwise "
+            f"({'; '.join(text for name in sorted(packs) for text in found[name])}); use the same"
         )
-    return [text for _, text in allowed]
+    return [text for differences in found.values() for text in differences]
 
 
 def _differences(was: Any, now: Any, name: str) -> list[str]:

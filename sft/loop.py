@@ -12,16 +12,17 @@ from data.packing.microbatches import to_microbatches
 from data.shared_stream import SharedStream, StreamPosition
 from sft.build import Trainee
 from sft.checkpoint import CheckpointWriter
-from sft.collectives import agreed_reason, gathered, said_once
+from sft.collectives import agreed_reason
 from sft.console import RunConsole
-from sft.errors import RunStopped, TrainingError
+from sft.errors import RunStopped, TrainingError, said_by_first
 from sft.feed import Feed, Step
 from sft.loggers.base import Metrics, Scalar
-from sft.metrics import Counts, PhaseTimer, Yardstick
+from sft.metrics import Counts, PhaseTimer
 from sft.progress import Progress
 from sft.step import StepRunner, refuse_non_finite
 from sft.stopping import Stop
 from sft.validate import Validation
+from sft.yardstick import Yardstick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +116,12 @@ class Loop:
     ) -> None:
         if not saved:
             self._save(progress, end)
-        raise said_once(
-            RunStopped(
-                f"stopped by {reason} after step {progress.steps} of {self.steps}, with a "
-                f"checkpoint. To go on: the same command with resume=auto and run_dir="
-                f"{self.checkpoints.config.run_dir}"
-            )
+        error = RunStopped(
+            f"stopped by {reason} after step {progress.steps} of {self.steps}, with a checkpoint. "
+            f"To go on: the same command with resume=auto and "
+            f"run_dir={self.checkpoints.config.run_dir}"
         )
+        raise said_by_first(error, self.feed.exchange.rank)
 
     def _due(self, every: int | None, done: int) -> bool:
         """Whether it is time for what happens every so many steps, and at the end."""
@@ -163,13 +163,12 @@ class Loop:
             self.trainee.scheduler.step(increment=1)
         if grad_norm is not None and not math.isfinite(grad_norm):
             mine = [i for m in microbatches for i in m.source_ids]
-            ids = list(dict.fromkeys(i for part in gathered(mine) for i in part))
-            raise said_once(
-                TrainingError(
-                    f"step {step}: the gradient norm is {grad_norm}; the step trained on "
-                    f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
-                )
+            ids = list(dict.fromkeys(i for part in self.feed.exchange.gather(mine) for i in part))
+            error = TrainingError(
+                f"step {step}: the gradient norm is {grad_norm}; the step trained on "
+                f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}. Lower optimizer.lr"
             )
+            raise said_by_first(error, self.feed.exchange.rank)
         progress.steps = step
         progress.last_loss = loss.value
         progress.speed.add(counts, timer)
@@ -180,17 +179,24 @@ class Loop:
             "loss": loss.value,
             "lr": lr,
             "grad_norm": grad_norm,
+            "total_real_tokens": progress.speed.total.real_tokens,
+            "attention_imbalance": imbalance,
+            "rank_token_imbalance": dealt.token_imbalance,
+            "rank_cost_imbalance": dealt.cost_imbalance,
+            **self._measured(counts, timer),
+        }
+        return metrics, given.end
+
+    def _measured(self, counts: Counts, timer: PhaseTimer) -> dict[str, Scalar]:
+        """What a step consisted of, and how fast it was."""
+        return {
             "slot_tokens": counts.slot_tokens,
             "real_tokens": counts.real_tokens,
             "loss_tokens": counts.loss_tokens,
             "samples": counts.samples,
             "microbatches": counts.microbatches,
             "fill": counts.fill,
-            "total_real_tokens": progress.speed.total.real_tokens,
             "squared_length_sum": counts.squared_length_sum,
-            "attention_imbalance": imbalance,
-            "rank_token_imbalance": dealt.token_imbalance,
-            "rank_cost_imbalance": dealt.cost_imbalance,
             "model_flops": counts.model_flops(self.yardstick.flops),
             **counts.rates(timer.total),
             **self.yardstick.speed(counts, timer.total),
@@ -198,7 +204,6 @@ class Loop:
             "step_seconds": timer.total,
             "wall_seconds": self.yardstick.wall_seconds,
         }
-        return metrics, given.end
 
     def _validate(self, progress: Progress) -> None:
         if self.validate is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -16,36 +15,32 @@ import torch
 from rich.markup import escape
 
 from data.accounting import Accounting
-from data.errors import DataError
 from data.shared_stream import SharedStream
 from data.sources.base import PreparedData
-from sft.build import Trainee, build_trainee, check_initial_weights, kernel_path
-from sft.checkpoint import DESCRIPTION_DIR, CheckpointWriter, load_training
+from sft.begin import begin
+from sft.build import Trainee, build_trainee
+from sft.checkpoint import CheckpointWriter, load_training
 from sft.checks import Derived
-from sft.collectives import said_once
 from sft.config import RunConfig
 from sft.console import RunConsole
-from sft.errors import ConfigError, TrainingError
-from sft.exchange import by_rank_0, exchange_of_all, lost_ranks_end_the_run, together
+from sft.errors import TrainingError
+from sft.exchange import exchange_of_all, lost_ranks_end_the_run
 from sft.feed import Feed
-from sft.files import write_json
+from sft.files import leave
 from sft.flops import TrainingFlops
 from sft.header import header
-from sft.identity import identity, refuse_changes
 from sft.launch import ALONE, Place
 from sft.loggers.base import Metrics
 from sft.loggers.run_log import RunLog
 from sft.loop import Loop
-from sft.metrics import Histograms, Speed, Yardstick, device_peak
+from sft.metrics import Histograms, Speed
 from sft.parallel import parallel_layout, process_group
 from sft.progress import Progress
-from sft.publish import write_description
-from sft.record import claim_run_dir, describe_run
-from sft.resume import Start, find_start, keep_record
 from sft.step import StepRunner
 from sft.stopping import Stop
 from sft.summary import samples_json, summary_json, summary_rows
 from sft.validate import validate
+from sft.yardstick import Yardstick, device_peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +76,8 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
         config = replace(config, run_dir=exchange.gather(config.run_dir)[0])
         console = RunConsole(log_every=config.train.log_every, silent=not place.leads)
         say = partial(_say, console)
-        kernels, why = together(exchange, partial(kernel_path, config))
-        start = by_rank_0(exchange, partial(find_start, config, say))
-        if start.checkpoint is None:
-            together(exchange, partial(check_initial_weights, config))
-        data = together(exchange, partial(_prepare, config))
-        named = f"{kernels.value} ({why})"
-        feed = Feed.of(config, derived, exchange)
-        about = together(exchange, partial(_same_run, config, derived, data, feed, start, say))
-        record = describe_run(config, named, data, started_at, place)
-        by_rank_0(exchange, partial(_open_run_dir, config, derived, record, start))
+        begun = begin(config, derived, place, exchange, say, started_at)
+        data, feed, start = begun.data, begun.feed, begun.start
         log = stack.enter_context(
             RunLog(
                 config.run_dir,
@@ -108,7 +95,7 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
         trainee = build_trainee(
             config,
             tokenizer_vocab_size=derived.tokenizer.vocab_size,
-            kernels=kernels,
+            kernels=begun.kernels,
             steps=plan.steps,
             initial_weights=start.checkpoint is None,
         )
@@ -129,21 +116,21 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
             stack.enter_context(stop.listening())
         loop = _build_loop(
             config, derived, feed, data, trainee, plan.steps, device, yardstick, log, console,
-            stop, about,
+            stop, begun.identity,
         )  # fmt: skip
-        console.header(header(config, derived, data, trainee, plan, named, place, start))
+        console.header(
+            header(config, derived, data, trainee, plan, begun.kernels_named, place, start)
+        )
         console.start(plan.steps, done=progress.steps)
         stack.callback(console.stop)
         write_samples = partial(_write_samples, config, data, progress, stream, place)
         try:
             loop.train(stream, feed.steps(stream, plan), progress)
-        except BaseException as error:
+        except BaseException:
             # Also of a run that fails: what it has read and trained on is known. What the first
             # error was matters more than a second one.
             with suppress(TrainingError):
                 write_samples()
-            if isinstance(error, DataError):  # which every process meets
-                said_once(error)
             raise
         write_samples()
         console.stop()
@@ -151,7 +138,7 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
             progress.rows, progress.fewest_rows = stream.rows, stream.fewest_rows
         summary = summary_json(progress, device, yardstick, exchange)
         if place.leads:
-            _leave(config.run_dir / "summary.json", summary)
+            leave(config.run_dir / "summary.json", summary)
         log.done(summary)
     console.summary(summary_rows(summary, stream.accounting, config.run_dir))
     final = progress.validations[-1][1].loss if progress.validations else None
@@ -160,66 +147,6 @@ def run(config: RunConfig, derived: Derived, place: Place = ALONE) -> RunResult:
 
 def _say(console: RunConsole, line: str) -> None:
     console.say(escape(line))
-
-
-def _same_run(
-    config: RunConfig,
-    derived: Derived,
-    data: PreparedData,
-    feed: Feed,
-    start: Start,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """What the run is; refused where the checkpoint it begins with is of another."""
-    about = identity(config, derived, data.train, feed.encode)
-    if start.checkpoint is not None:
-        was = start.state["identity"]
-        allow = config.resume.allow
-        for difference in refuse_changes(was, about, allow=allow, checkpoint=str(start.checkpoint)):
-            say(f"resume.allow: {difference}")
-    return about
-
-
-def _open_run_dir(
-    config: RunConfig, derived: Derived, record: dict[str, Any], start: Start
-) -> None:
-    """Take the directory and say in it what is run; only the first process does."""
-    path = config.run_dir / "run.json"
-    if start.in_place:
-        keep_record(config.run_dir, config.run_dir, start.state)
-        before = json.loads(path.read_text(encoding="utf-8"))
-        went_on = {**record, "after_step": start.steps}
-        _leave(path, {**before, "resumed": [*before.get("resumed", []), went_on]})
-    else:
-        claim_run_dir(config.run_dir)
-        if start.checkpoint is not None:
-            record = {**record, "began_with": str(start.checkpoint)}
-            keep_record(start.checkpoint.parent.parent, config.run_dir, start.state)
-        _leave(path, record)
-    if config.train.save_every is not None:
-        _describe_model(config, derived)
-
-
-def _prepare(config: RunConfig) -> PreparedData:
-    """The conversations; what is wrong before one is read is a setting's fault."""
-    try:
-        return config.data.prepare()
-    except DataError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _describe_model(config: RunConfig, derived: Derived) -> None:
-    """Everything of an export but the weights, while what it is made of is there."""
-    try:
-        write_description(config.run_dir / DESCRIPTION_DIR, config.model, derived.tokenizer)
-    except ValueError as error:
-        raise ConfigError(
-            f"model.{error}; set train.save_every=null to train it without leaving a checkpoint"
-        ) from error
-    except OSError as error:
-        raise TrainingError(
-            f"{config.run_dir}: cannot be written ({error.strerror or error})"
-        ) from error
 
 
 def _build_loop(
@@ -274,12 +201,4 @@ def _write_samples(
     train = stream.accounting
     val = progress.validations[0][1].accounting if progress.validations else Accounting()
     content = samples_json(data.notes, train, progress.speed.total.samples, val)
-    _leave(config.run_dir / "samples.json", content)
-
-
-def _leave(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a result; that it cannot be ends the run with a message, as of ``metrics.jsonl``."""
-    try:
-        write_json(path, content)
-    except OSError as error:
-        raise TrainingError(f"{path}: cannot be written ({error.strerror or error})") from error
+    leave(config.run_dir / "samples.json", content)

@@ -110,10 +110,9 @@ class TrainSettings:
         return None if self.stop_after is None else _seconds(self.stop_after)
 
 
-# What decides which rows come next and what is learned of them.
-RESUME_NAMES = (
-    "data", "tokenizer", "packing", "packer", "batch", "seed", "model", "lora", "loss",
-)  # fmt: skip
+# What may differ from the run that left a checkpoint. Of data, tokenizer and seed a run cannot go
+# on with others: its place in them would mean nothing.
+RESUME_ALLOW = ("packing", "packer", "batch", "model", "lora", "loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +123,7 @@ class ResumeSettings:
         source: ``never``: start anew, in a directory that holds no run; ``auto``: go on from the
             newest whole checkpoint in ``run_dir``, or start anew where there is none; else a
             checkpoint, or a run whose newest one is taken.
-        allow: what may differ from the run that left the checkpoint, of :data:`RESUME_NAMES`.
+        allow: what may differ from the run that left the checkpoint, of :data:`RESUME_ALLOW`.
     """
 
     source: str = "never"
@@ -134,10 +133,10 @@ class ResumeSettings:
         if not self.source:
             raise ValueError("source=: must be never, auto, or the path of a run or checkpoint")
         for name in self.allow:
-            if name not in RESUME_NAMES:
+            if name not in RESUME_ALLOW:
                 raise ValueError(
                     f"allow=[{','.join(self.allow)}]: {name} is not among what can differ: "
-                    f"{', '.join(RESUME_NAMES)}"
+                    f"{', '.join(RESUME_ALLOW)}"
                 )
         if self.allow and self.source == "never":
             raise ValueError(

@@ -11,13 +11,12 @@ import logging
 import pickle
 import queue
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.core import (
@@ -31,10 +30,7 @@ from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSys
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
 from torch.distributed.checkpoint.api import CheckpointException
 
-from sft.errors import TrainingError
-
-# How a state gets to a directory: at once, or beside the training (see ``sft.background``).
-Write = Callable[[dict[str, Any], Path], None]
+from sft.errors import TrainingError, said_by_first
 
 # What unreadable bytes can come out as.
 _UNREADABLE = (
@@ -76,21 +72,20 @@ def write_now(state: dict[str, Any], directory: Path) -> None:
     Raises:
         TrainingError: a rank cannot write; on every rank.
     """
-    writing = Writing(state, directory)
+    writing = _Writing(state, directory)
     writing.run()
     writing.settle()
 
 
-class Writing:
+class _Writing:
     """One state on its way to a directory: planned by all ranks, written by each, then settled."""
 
-    def __init__(self, state: dict[str, Any], directory: Path, *, detached: bool = False) -> None:
+    def __init__(self, state: dict[str, Any], directory: Path) -> None:
         """Plan who writes what; every rank calls this.
 
         Args:
             state: as for :func:`write_now`.
             directory: there, and empty.
-            detached: copy this rank's part, so that the tensors may change before it is written.
         """
         # Megatron-Core would start a server process, to carry results out of a writer's process.
         filesystem_async._results_queue = queue.Queue()
@@ -107,7 +102,7 @@ class Writing:
         assert plan.writer is not None
         self._directory, self._plan, self._writer = directory, plan, plan.writer
         self._buckets = [
-            (path, key, (items, [(item, _on_cpu(tensor, detached)) for item, tensor in tensors]))
+            (path, key, (items, [(item, tensor.detach().cpu()) for item, tensor in tensors]))
             for path, key, (items, tensors) in plan.writer.write_buckets
         ]
         self._writer.write_buckets = []  # what is copied may go
@@ -126,7 +121,7 @@ class Writing:
 
         with ThreadPoolExecutor(max(1, len(self._buckets))) as threads:
             outcomes = list(threads.map(write, enumerate(self._buckets)))
-        self._buckets = []  # a copy of the model may hang on them
+        self._buckets = []  # on a GPU a copy of the model hangs on them
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 self._fault = outcome
@@ -160,10 +155,11 @@ class Writing:
         for rank, reason in enumerate(reasons):
             if reason is not None:
                 of_rank = f", says rank {rank}" if len(reasons) > 1 else ""
-                raise TrainingError(
+                error = TrainingError(
                     f"{self._directory}: cannot be written ({reason}{of_rank}). Make room or mend "
                     "the permissions, and go on from the last checkpoint"
                 )
+                raise said_by_first(error, dist.get_rank())
 
 
 class _Plan(TorchDistSaveShardedStrategy):  # type: ignore[misc]
@@ -232,11 +228,6 @@ def _why(error: BaseException) -> str:
         return error.strerror
     first_line = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-
-
-def _on_cpu(tensor: torch.Tensor, detached: bool) -> torch.Tensor:
-    on_cpu = tensor.detach().cpu()
-    return on_cpu.clone() if detached and tensor.device.type == "cpu" else on_cpu
 
 
 def _leads() -> bool:

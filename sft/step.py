@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
@@ -16,8 +17,8 @@ from torch import Tensor
 from data.packing.microbatches import Microbatch
 from data.thd import Row, silent
 from models.losses import packed_seq_params, token_losses
-from sft.collectives import gathered, said_once, summed_over_shares
-from sft.errors import TrainingError
+from sft.collectives import gathered, summed_over_shares
+from sft.errors import TrainingError, said_by_first
 from sft.loss import LossWeights, loss_weights
 from sft.settings import LossAverage
 
@@ -155,9 +156,7 @@ def refuse_non_finite(
             culprit = f"{value}, first in the microbatch with {', '.join(ids[:8])}{more}"
             break
     found = next(filter(None, gathered(culprit)), f"{loss.total}")
-    raise said_once(
-        TrainingError(
-            f"step {step}: the {what} is {found}. Look at these conversations, or lower "
-            "optimizer.lr"
-        )
+    error = TrainingError(
+        f"step {step}: the {what} is {found}. Look at these conversations, or lower optimizer.lr"
     )
+    raise said_by_first(error, dist.get_rank())

@@ -10,8 +10,8 @@ import torch
 
 from data.accounting import Accounting
 from data.exchange import Exchange
-from sft.metrics import Yardstick, peak_memory_bytes
 from sft.progress import Progress
+from sft.yardstick import Yardstick, peak_memory_bytes
 
 
 def summary_json(

@@ -13,7 +13,7 @@ from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 
 from sft.optimizer_state import MASTER, agreed, fill, gathered, held_states
-from sft.sharded import DamagedCheckpoint, Write, read, read_common, write_now
+from sft.sharded import DamagedCheckpoint, read, read_common, write_now
 
 _FORMAT = 1
 
@@ -23,8 +23,6 @@ def save_training_state(
     chunks: Sequence[Any],
     optimizer: Any,
     scheduler: Any,
-    *,
-    write: Write = write_now,
 ) -> None:
     """Leave the state of training after an optimizer step; every rank calls this.
 
@@ -33,14 +31,13 @@ def save_training_state(
         chunks: this rank's GPTModels, bare or wrapped.
         optimizer: Megatron-Core's, of these chunks.
         scheduler: Megatron-Core's.
-        write: how the state gets to the directory.
 
     Raises:
         TrainingError: it cannot be written.
     """
     held = list(held_states(chunks, optimizer))
     kinds, step = agreed(held)
-    write(
+    write_now(
         {
             "about": {
                 "format": _FORMAT,

@@ -7,7 +7,6 @@ import pytest
 
 from data.accounting import Accounting
 from data.chat import ConversationEncoder, Dropped, Overlong
-from data.energon import ConversationStream
 from data.errors import DataError
 from data.formats import Parser
 from data.jsonl import open_jsonl, split_by_conversation
@@ -16,6 +15,7 @@ from data.targets import LossOn
 from data.tokenizers import ByteTokenizer, load_tokenizer
 from data.windows import WindowOrder
 from tests.data import toys
+from tests.data.streams import ItemStream
 
 SYSTEM, USER, ASSISTANT, TOOL, END = 258, 259, 260, 261, 257
 h, i, y, o = b"hiyo"
@@ -263,7 +263,7 @@ def test_if_nothing_is_to_be_predicted_the_run_stops_and_says_so(tmp_path: Path)
     order = WindowOrder(rows=2, window_size=2, epochs=None, shuffle=False, seed=0)
     encode = ConversationEncoder(Parser(), tokenizer, 99)
     with (
-        ConversationStream[Sample](records, encode, order) as stream,
+        ItemStream(records, encode, order) as stream,
         pytest.raises(DataError, match=r"none of the 2 .*2 no token is to be predicted: chats"),
     ):
         next(iter(stream))

@@ -14,15 +14,14 @@ import pytest
 import zstandard
 
 from data.chat import ConversationEncoder, Dropped, Overlong
-from data.energon import ConversationStream
 from data.errors import DataError
 from data.formats import Parser
 from data.jsonl import Records
-from data.sample import Sample
 from data.sources.files import FilesSource
 from data.tokenizers import load_tokenizer
 from data.windows import WindowOrder
 from tests.data.files.stores import chat, write_parquet, write_tar
+from tests.data.streams import ItemStream
 
 BAD = 10_000
 GOOD = 2_000
@@ -108,7 +107,7 @@ def outcomes(records: Records) -> dict[str, str | None]:
 def streamed(records: Records, workers: int) -> tuple[Counter[str], Counter[str], int]:
     """How often each row arrives, the counts by reason, and how many rows were read."""
     order = WindowOrder(rows=len(records), window_size=256, epochs=1, shuffle=True, seed=3)
-    with ConversationStream[Sample](records, ENCODE, order, num_workers=workers) as stream:
+    with ItemStream(records, ENCODE, order, num_workers=workers) as stream:
         arrived = Counter(sample.source_id for sample in stream)
         accounting = stream.accounting
     assert accounting.read == accounting.kept + accounting.dropped_total == len(records)
@@ -197,9 +196,7 @@ def test_a_run_of_mostly_bad_data_stops_and_says_why(tmp_path: Path, workers: in
     order = WindowOrder(rows=1000, window_size=50, epochs=None, shuffle=True, seed=3)
     messages = []
     for _ in range(2):
-        stream = ConversationStream[Sample](
-            records, ENCODE, order, max_bad_fraction=0.5, num_workers=workers
-        )
+        stream = ItemStream(records, ENCODE, order, max_bad_fraction=0.5, num_workers=workers)
         with stream, pytest.raises(DataError) as error:
             for _ in stream:
                 pass
@@ -222,7 +219,7 @@ def test_the_stop_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     messages = set()
     for workers in (0, 1, 2):
         with (
-            ConversationStream[Sample](
+            ItemStream(
                 prepared(path), ENCODE, order, max_bad_fraction=0.5, num_workers=workers
             ) as stream,
             pytest.raises(DataError) as error,
@@ -238,7 +235,7 @@ def test_what_is_dropped_by_choice_stops_nothing(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([*long, *(json.dumps(chat(f"q{i}")).encode() for i in range(10))]))
     records = prepared(path)
     order = WindowOrder(rows=100, window_size=10, epochs=1, shuffle=False, seed=3)
-    with ConversationStream[Sample](records, ENCODE, order, max_bad_fraction=0.0) as stream:
+    with ItemStream(records, ENCODE, order, max_bad_fraction=0.0) as stream:
         assert len(list(stream)) == 10
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from data.chat import ConversationEncoder, Overlong
-from data.energon import ConversationStream
 from data.errors import DataError
 from data.formats import Parser
 from data.jsonl import Records, open_jsonl, split_by_conversation
@@ -23,6 +22,7 @@ from data.packing.microbatches import Layout
 from data.packing.settings import PackingMode
 from data.tokenizers import load_tokenizer
 from data.windows import Share, WindowOrder
+from tests.data.streams import ItemStream
 
 CAPACITY = 64
 
@@ -61,12 +61,12 @@ def read(
     world: tuple[int, int] = (0, 1),
     packer: Packer | None = None,
     shares: tuple[Share, ...] = (),
-) -> tuple[list[Any], ConversationStream[Any]]:
+) -> tuple[list[Any], ItemStream]:
     encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), CAPACITY, overlong)
     order = WindowOrder(
         rows=len(records), window_size=size, epochs=epochs, shuffle=True, seed=5, shares=shares
     )
-    with ConversationStream[Any](
+    with ItemStream(
         records,
         encode,
         order,
@@ -191,7 +191,7 @@ def test_leaving_an_endless_stream_early_ends_its_workers(tmp_path: Path) -> Non
     records = records_of(tmp_path / "c.jsonl", [5] * 50)
     encode = ConversationEncoder(Parser(), load_tokenizer("bytes"), CAPACITY, Overlong.DROP)
     order = WindowOrder(rows=50, window_size=8, epochs=None, shuffle=True, seed=5)
-    with ConversationStream[Any](records, encode, order, num_workers=2) as stream:
+    with ItemStream(records, encode, order, num_workers=2) as stream:
         next(iter(stream))
         assert len(multiprocessing.active_children()) == 2
     assert not multiprocessing.active_children()

@@ -19,8 +19,9 @@ from data.thd import build_rectangle, build_row
 from models.shapes import GPTShape
 from sft import metrics
 from sft.flops import TrainingFlops
-from sft.metrics import Counts, Histograms, Speed, Yardstick, attention_imbalance, device_peak
+from sft.metrics import Counts, Histograms, Speed, attention_imbalance
 from sft.summary import _flops_row
+from sft.yardstick import Yardstick, device_peak
 from tests.conftest import make_sample, read_metrics
 
 FLOPS = TrainingFlops(per_token=10, per_squared_token=2, per_loss_token=100)

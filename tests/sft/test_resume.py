@@ -130,24 +130,47 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew(
 
 
 @pytest.mark.parametrize(
-    ("changes", "names", "said"),
+    ("changes", "advice", "said"),
     [
         (["packing.capacity=128"], "packing", "packing.capacity was 256 and is 128"),
         (["packer=ffd"], "packer", "packer was ModifiedFirstFitDecreasing and is FirstFit"),
-        (["seed=7"], "seed", "seed was 1234 and is 7"),
-        (["data.limit=200"], "data", "the number of training conversations was 285 and is 190"),
-        (["data.loss_on=all"], "tokenizer", "data.loss_on was assistant and is all"),
+        (["seed=7"], None, "seed was 1234 and is 7"),
+        (["data.limit=200"], None, "the number of training conversations was 285 and is 190"),
+        (["data.loss_on=all"], None, "data.loss_on was assistant and is all"),
         (["packing.mode=trainer", "packer=ffd"], "packer,packing", "packing.mode was loader"),
         (["train.global_batch_tokens=2048"], "batch", "train.global_batch_tokens was 1024"),
     ],
 )
 def test_another_run_is_refused_and_named(
-    run_app: RunApp, finished: Path, changes: list[str], names: str, said: str
+    run_app: RunApp, finished: Path, changes: list[str], advice: str | None, said: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         run_app(*BASE, f"resume.source={finished}", *changes)
     assert said in str(caught.value)
-    assert f"resume.allow=[{names}]" in str(caught.value)
+    if advice is None:
+        assert str(caught.value).endswith("Use the same")
+    else:
+        assert f"resume.allow=[{advice}]" in str(caught.value)
+
+
+def test_the_loader_cannot_go_on_in_the_middle_of_another_buffer(
+    run_app: RunApp, finished: Path
+) -> None:
+    words = f"resume.source={finished}", "packer=ffd", "resume.allow=[packer]"
+    with pytest.raises(ConfigError, match=r"resume\.allow=\[packer\]: where the loader packs"):
+        run_app(*BASE, *words)
+
+
+def test_what_may_differ_is_said(run_app: RunApp, capsys: pytest.CaptureFixture[str]) -> None:
+    base = (*BASE, "packing=trainer")
+    whole = run_app(*base).run_dir
+    source = f"resume.source={whole / 'checkpoints' / 'step-2'}"
+    other = run_app(*base, source, "packer=ffd", "resume.allow=[packer]").run_dir
+    said = "resume.allow: packer was ModifiedFirstFitDecreasing and is FirstFitDecreasing"
+    assert said in capsys.readouterr().out
+    # Which conversations make a step does not hang on the packer.
+    steps = [[m["real_tokens"] for m in read_metrics(d)] for d in (whole, other)]
+    assert steps[0] == steps[1]
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from models.cpu import adapt_to_cpu
 from models.gpt import KernelPath, build_gpt
 from models.lora_settings import LoRASettings
 from models.shapes import GPTShape
-from sft.background import BackgroundWriter
 from sft.errors import TrainingError
 from sft.optimizers import AdamW
 from sft.parallel import parallel_session
@@ -110,15 +108,13 @@ class Training:
             digest.update(parameter.detach().float().numpy().tobytes())
         return Outcome(losses, digest.hexdigest(), drawn)
 
-    def save(self, directory: Path, write: Callable[..., None] = write_now) -> None:
+    def save(self, directory: Path) -> None:
         if dist.get_rank() == 0:
             (directory / "weights").mkdir(parents=True)
             (directory / "training").mkdir()
         dist.barrier()
-        write(self.weights(), directory / "weights")
-        save_training_state(
-            directory / "training", [self.model], self.optimizer, self.schedule, write=write
-        )
+        write_now(self.weights(), directory / "weights")
+        save_training_state(directory / "training", [self.model], self.optimizer, self.schedule)
 
     def load(self, directory: Path) -> None:
         loaded = read(self.weights(), directory / "weights")
@@ -257,42 +253,6 @@ def test_a_full_disk_is_one_message(alone: None, name: str, tmp_path: Path) -> N
         write_now(Training(Layout()).weights(), tmp_path)
 
 
-def in_background(training: Training, directory: Path) -> tuple[bool, list[str]]:
-    """Save while training goes on; whether it was still on its way at first, and what was done."""
-    writer, done = BackgroundWriter(), []
-    training.save(directory, write=writer.write)
-    writer.start(lambda: done.append("complete"))
-    on_its_way = writer.busy and not done
-    training.step(7)
-    deadline = time.monotonic() + 60
-    while not writer.finish(blocking=False):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert not writer.busy
-    return on_its_way, done
-
-
-def test_what_is_written_in_the_background_is_from_before(alone: None, tmp_path: Path) -> None:
-    want = uninterrupted(Layout(), tmp_path / "now")
-    torch.manual_seed(7)
-    training = Training(Layout())
-    for i in BEFORE:
-        training.step(i)
-    assert in_background(training, tmp_path / "beside") == (True, ["complete"])
-    assert resumed(Layout(), tmp_path / "beside") == want
-
-
-def test_a_background_writer_that_fails_says_so_later(alone: None, tmp_path: Path) -> None:
-    writer, done = BackgroundWriter(), []
-    (tmp_path / "__0_0.distcp").symlink_to("/dev/full")
-    writer.write(Training(Layout()).weights(), tmp_path)
-    writer.start(lambda: done.append("complete"))
-    with pytest.raises(TrainingError, match="No space left on device"):
-        writer.finish(blocking=True)
-    assert not done
-    assert writer.finish(blocking=True)
-
-
 # Two ranks. One start of the processes serves all these tests: starting takes the time.
 
 LAYOUTS = {
@@ -324,7 +284,7 @@ def on_two_ranks(root: Path) -> dict[str, Any]:
         training = Training(Layout(distributed=True))
         for i in BEFORE:
             training.step(i)
-        found["background"] = in_background(training, root / "background")
+        training.save(root / "whole")
         found["full"] = _fails_on_rank_1(training, root)
         found["damaged"] = _damaged_on_rank_1(root)
     return found
@@ -342,10 +302,10 @@ def _fails_on_rank_1(training: Training, root: Path) -> str:
 
 
 def _damaged_on_rank_1(root: Path) -> str:
-    (root / "background" / "training" / "__1_0.distcp").write_bytes(b"")
+    (root / "whole" / "training" / "__1_0.distcp").write_bytes(b"")
     dist.barrier()
     with pytest.raises(DamagedCheckpoint) as caught:
-        Training(Layout(distributed=True)).load(root / "background")
+        Training(Layout(distributed=True)).load(root / "whole")
     return str(caught.value)
 
 
@@ -427,11 +387,7 @@ def test_ranks_that_share_a_state_share_the_writing(ran: Ran) -> None:
     assert 0.5 < first / second < 2
 
 
-def test_two_ranks_write_in_the_background(ran: Ran) -> None:
-    assert [found["background"] for found in ran.ranks] == [(True, ["complete"])] * 2
-
-
 def test_what_one_rank_meets_all_are_told(ran: Ran) -> None:
     for found in ran.ranks:
         assert "No space left on device, says rank 1" in found["full"]
-        assert str(ran.root / "background" / "training") in found["damaged"]
+        assert str(ran.root / "whole" / "training") in found["damaged"]
