@@ -71,7 +71,24 @@ def find_start(config: RunConfig, say: Callable[[str], None]) -> Start:
             f"run_dir={run_dir}: already holds a run, and resume.source={source} is another; "
             "choose another directory, or use resume=auto to go on with the run that is there"
         )
-    return Start(checkpoint=checkpoint, state=_state(checkpoint), in_place=holds_run)
+    start = Start(checkpoint=checkpoint, state=_state(checkpoint), in_place=holds_run)
+    if source != "auto" and holds_run:
+        _refuse_newer(run_dir, start, source)
+    return start
+
+
+def _refuse_newer(run_dir: Path, start: Start, source: str) -> None:
+    """The record is cut back to the checkpoint; those after it would have none."""
+    newer = [
+        path.name
+        for path in keeping.whole_checkpoints(run_dir)
+        if int(path.name.removeprefix("step-")) > start.steps
+    ]
+    if newer:
+        raise ConfigError(
+            f"resume.source={source}: is not the newest of its run, which goes on in "
+            f"run_dir={run_dir}; choose another run_dir, or remove {', '.join(newer)}"
+        )
 
 
 def _checkpoint(where: Path, say: Callable[[str], None]) -> Path | None:

@@ -37,9 +37,11 @@ def start(ranks: int, *words: str) -> list[subprocess.Popen[str]]:
         port = str(found.getsockname()[1])
     shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
+    options = [word for word in words if word.startswith("-")]
+    settings = [*SMALL_MODEL, *(word for word in words if word not in options)]
     return [
         subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *words, *SMALL_MODEL],
+            [sys.executable, str(ROOT / "train.py"), *options, *settings],
             env={
                 **os.environ, **shared, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank),
             },

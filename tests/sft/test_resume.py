@@ -191,6 +191,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory, chitchat_dir: Path) -> Pa
     return run_dir
 
 
+def test_an_older_checkpoint_goes_on_elsewhere(run_app: RunApp) -> None:
+    whole = run_app(*BASE).run_dir
+    before = record(whole)
+    older = whole / "checkpoints" / "step-2"
+    with pytest.raises(ConfigError, match="choose another run_dir, or remove step-6, step-4"):
+        run_app(*BASE, f"run_dir={whole}", f"resume.source={older}")
+    assert record(whole) == before
+
+
 @pytest.mark.parametrize("source", ["nowhere", "auto/checkpoints"])
 def test_a_source_that_is_none(run_app: RunApp, source: str) -> None:
     with pytest.raises(ConfigError, match=f"resume.source={source}: is no directory"):
