@@ -113,15 +113,17 @@ def refuse_changes(
         for name in was
         if (differences := _differences(was[name], now.get(name), name))
     }
+    buffered = "loader" in (was["packing"]["mode"], now["packing"]["mode"])
     refused = [name for name in found if name not in allow]
     if refused:
         said = "; ".join(text for name in refused for text in found[name])
         use = "Use the same"
-        if set(refused) <= set(RESUME_ALLOW):
+        may = set(RESUME_ALLOW) - ({"packing", "packer"} if buffered else set())
+        if may.issuperset(refused):
             use += f", or resume.allow=[{','.join(sorted(refused))}] to go on all the same"
         raise ConfigError(f"{checkpoint}: is of a run with other settings: {said}. {use}")
     packs = {"packing", "packer"} & set(found)
-    if packs and "loader" in (was["packing"]["mode"], now["packing"]["mode"]):
+    if packs and buffered:
         raise ConfigError(
             f"resume.allow=[{','.join(sorted(packs))}]: where the loader packs, the place in the "
             "data is one among the rows of a buffer, which other settings would fill otherwise "
